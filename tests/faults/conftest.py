@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,8 @@ from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environmen
 
 __all__ = ["folder", "mlflow_environment", "program", "story"]
 
+N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
+"""How often each fault strikes, at most."""
 _PROMISE = "promise"
 
 

@@ -10,23 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
-import psutil
 import pytest
 
 from automl.record.studies import read_study
 from tests.end_to_end.program import PATIENCE_SECONDS, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.faults.conftest import NotePromise
+from tests.processes import left_processes, processes_in
 
 pytestmark = pytest.mark.slow
 
 N_TRIALS = 8
 GRACE_SECONDS = 4.0
-LEFT_SECONDS = 3.0
-"""How long processes of a sweep may be there after it."""
 WORDS = (
     "study.name=told",
     f"study.n_trials={N_TRIALS}",
@@ -44,25 +40,6 @@ WORDS = (
 
 def all_have_reported(records: Records) -> bool:
     return records.path.exists() and len({trial for trial, _ in records.losses()}) == N_TRIALS
-
-
-def processes_in(folder: Path) -> list[psutil.Process]:
-    """Return all processes of programs that were started in the folder, orphans included."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            is_ours = process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE
-            if process.cwd() == str(folder) and not is_ours:
-                found.append(process)
-    return found
-
-
-def left_processes(folder: Path) -> list[str]:
-    """Return the names of processes that are still there `LEFT_SECONDS` from now."""
-    deadline = time.monotonic() + LEFT_SECONDS
-    while (found := processes_in(folder)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return [process.name() for process in found if process.is_running()]
 
 
 def seconds_to_end(running: Running, stop: Callable[[], None]) -> float:

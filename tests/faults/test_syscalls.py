@@ -6,7 +6,6 @@ Nothing acknowledged is lost. A few points each; `make faults` tries all of them
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import Program
-from tests.faults.conftest import NotePromise
+from tests.faults.conftest import N_POINTS, NotePromise
 from tests.faults.syscalls import (
     SWEEPS,
     Fault,
@@ -31,9 +30,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not is_available(), reason="no strace that may trace"),
 ]
-
-N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
-"""How many points each fault strikes at, at most."""
 
 Programs = Callable[[TracedSweep], Program]
 

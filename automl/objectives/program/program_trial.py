@@ -273,11 +273,12 @@ class ProgramTrial:
         self.record.finish()
 
     def write(self, chunk: bytes) -> None:
-        """Write bytes to this process's standard output."""
-        sys.stdout.flush()
+        """Write bytes to this process's standard output, if its file takes them."""
         left = memoryview(chunk)
-        while left:
-            left = left[os.write(1, left) :]
+        with suppress(OSError):
+            sys.stdout.flush()
+            while left:
+                left = left[os.write(1, left) :]
 
     def _get_peak(self) -> DeviceMemoryPeak | None:
         """Return the peak of main memory; None on a GPU, whose memory the driver knows."""
