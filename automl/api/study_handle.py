@@ -247,7 +247,7 @@ class StudyHandle:
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
-            row = BestRow(best.number, best.value, best.params, best.standard_error)
+            row = BestRow(*(best.number, best.value, best.params, best.standard_error, best.values))
             best_words = f"; best {best_text(record.metric.name, row)}"
         return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
 

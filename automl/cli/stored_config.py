@@ -138,7 +138,7 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
         names = [config.study.name, *config.study.warm_from]
         plain["study"]["warm_from"] = list(dict.fromkeys(names))
     plain["study"]["name"] = config.study.new_name or plain["study"]["name"]
-    plain["study"]["new_name"], plain["warm"] = None, False
+    plain["study"]["new_name"], plain["warm"], plain["which"] = None, False, None
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
     del plain["ask"], plain["tell"]  # of one command

@@ -42,6 +42,7 @@ from automl.commands.models.which_model import (
     choose_model,
     find_model_trial,
     open_model,
+    with_named_trial,
 )
 from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
@@ -259,6 +260,7 @@ class _WinnerRelease:
         files = StudyFiles(self._path)
         self.ledger = ReleaseLedger(files.release)
         record = read_study(self._path)
+        config = with_named_trial(config, "refit")
         best = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
         joins = ensemble_to_refit(record, config, self._path) is not None
         self._trial = None if joins else best.number

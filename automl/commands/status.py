@@ -22,7 +22,7 @@ from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import fit_line
-from automl.record.trial_record import trial_row
+from automl.record.trial_record import TrialRecord, trial_row
 from automl.running.display.console import duration_text, open_console, value_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
@@ -173,10 +173,7 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
         counts[TrialState.RUNNING.value] = len(running)
     best = record.best()
     if best is not None:
-        assert best.value is not None
-        view = replace(
-            view, best=BestRow(best.number, best.value, best.params, best.standard_error)
-        )
+        view = replace(view, best=best_row(best), front=front_rows(record))
     return replace(
         view,
         counts=counts,
@@ -185,6 +182,19 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
         best_so_far=spread_values(record.best_values()),
         device_seconds=max(view.device_seconds or 0.0, record.device_seconds),
     )
+
+
+def best_row(trial: TrialRecord) -> BestRow:
+    """Return the row of a trial that has ended with a value."""
+    assert trial.value is not None
+    return BestRow(
+        trial.number, trial.value, trial.params, trial.standard_error, dict(trial.values)
+    )
+
+
+def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
+    """Return the rows of the front; empty in a study of one metric."""
+    return tuple(map(best_row, record.front())) if record.metrics.are_several else ()
 
 
 def as_killed(view: SweepView, record: StudyRecord) -> SweepView:

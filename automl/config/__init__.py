@@ -9,6 +9,7 @@ pruners), each has a class of its own in the package that builds it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -167,6 +168,9 @@ class Config:
     delete: DeleteConfig = field(default_factory=DeleteConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    which: str | None = None
+    """The trial that `evaluate`, `refit`, `release` and other commands mean: knee (a compromise of
+    several metrics), metric:NAME (the best of the front by it), or trial:N; none: the best."""
     warm: bool = False
     """Whether the command `clone` has the new study learn from the trials of the old one."""
     watch: bool = False
@@ -176,6 +180,9 @@ class Config:
 
     def __post_init__(self) -> None:
         decide(self)
+        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d+", self.which)
+        rule = "must be knee, metric:NAME or trial:NUMBER."
+        check_setting(bool(is_known), "which", self.which, rule)
 
     @property
     def may_survey(self) -> bool:

@@ -161,7 +161,10 @@ class StudyRecord:
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
     def best_values(self) -> list[float]:
-        """Return the best value so far after each trial that ended, from the first value on."""
+        """Return the best value so far after each trial that ended, from the first value on; none
+        in a study of several metrics."""
+        if self.metrics.are_several:
+            return []
         returned, better = self._returned, self.metric.direction.better
         comparable = [t for t in self._by_value() if may_be_best(t.state, returned=returned)]
         values = {trial.number: trial.value for trial in comparable}

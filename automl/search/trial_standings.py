@@ -113,6 +113,8 @@ class RankedTrial:
     state: TrialState
     point: MetricPoint | None = None
     """What the trial is worth by several metrics; None: the study has one, or some are unknown."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The values by metric, in a study of several."""
 
 
 def _is_beyond(trial: RankedTrial) -> bool:
@@ -179,6 +181,8 @@ class StudyStandings:
         """(key, number) of each trial with a value, the best first."""
         self._points: dict[int, MetricPoint] = {}
         """The point of each trial with a rank, where the study has several metrics."""
+        self._values: dict[int, Mapping[str, float]] = {}
+        """The values of these trials by metric."""
         self._front: list[int] = []
         """The finished trials that no other dominates."""
         self._returned = False
@@ -225,13 +229,8 @@ class StudyStandings:
     def front(self) -> tuple[RankedTrial, ...]:
         """Return the trials that no other is better than; of one metric, the best one alone."""
         if self._metrics.are_several:
-            return tuple(
-                RankedTrial(
-                    *(n, self._points[n].keys[0] * self._sign, self._params[n]),
-                    *(TrialState.FINISHED, self._points[n]),
-                )
-                for n in self._front
-            )
+            keys = {number: self._points[number].keys[0] for number in self._front}
+            return tuple(self._ranked(n, key, TrialState.FINISHED) for n, key in keys.items())
         first = self._by_value(1)
         return tuple(t for t in first if may_be_best(t.state, returned=self._returned))
 
@@ -249,11 +248,13 @@ class StudyStandings:
             for key, number in ranks[:n]
         ]
         return tuple(
-            RankedTrial(
-                number, key * self._sign, self._params[number], state, self._points.get(number)
-            )
+            self._ranked(number, key, state)
             for _, key, state, number in sorted(ranked, key=lambda trial: trial[0])[:n]
         )
+
+    def _ranked(self, number: int, key: float, state: TrialState) -> RankedTrial:
+        point, values = self._points.get(number), self._values.get(number, {})
+        return RankedTrial(number, key * self._sign, self._params[number], state, point, values)
 
     def start(self, params: Params) -> int:
         """Add a running trial, and return its number."""
@@ -282,6 +283,7 @@ class StudyStandings:
         if state in self._ranks and value is not None and math.isfinite(value):
             insort(self._ranks[state], (value * self._sign, number))
             if (point := self._metrics.point(values)) is not None:
+                self._values[number] = values
                 self._take_point(number, state, point)
         if state is TrialState.FINISHED and value is not None:
             self._returned |= is_value_returned(value * self._sign, curve.best_finite_key)

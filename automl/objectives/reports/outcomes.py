@@ -123,10 +123,10 @@ def known_values(value: float, record: TrialReports) -> dict[str, float]:
 def _missing_metrics(names: Sequence[str], record: TrialReports) -> str:
     """Return why a trial lacks a value of further metrics."""
     remedies = {
-        MODEL_BYTES: f"it is the size of {BEST_CHECKPOINT_FILE}: report with a state (best=…)",
-        MEMORY_PEAK: "it could not be measured here: report it yourself",
+        MODEL_BYTES: f"It is the size of {BEST_CHECKPOINT_FILE}: report with a state (best=…)",
+        MEMORY_PEAK: "It could not be measured here: report it yourself",
     }
-    remedy = remedies.get(names[0], "report it, return it in a dict of metrics, or name another")
+    remedy = remedies.get(names[0], "Report it, return it in a dict of metrics, or name another")
     return (
         f"study.metric or study.constraints name {', '.join(names)}, of which the trial has no "
         f"finite value; reported: {', '.join(sorted(record.metric_names)) or 'none'}. {remedy}."

@@ -142,6 +142,8 @@ class BestRow:
     params: Params
     standard_error: float | None = None
     """Standard error of the value over repeats or folds. None for a trial with one model."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The values by metric, in a study of several."""
 
     @property
     def value_text(self) -> str:
@@ -196,6 +198,9 @@ class SweepView:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of trials by state (`TrialState.value`)."""
     best: BestRow | None = None
+    """The best trial; of several metrics the one at the knee of the front."""
+    front: tuple[BestRow, ...] = ()
+    """The trials that no other is better than, in a study of several metrics."""
     ensemble: EnsembleRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()

@@ -57,7 +57,7 @@ class SweepViewer:
         if isinstance(outcome, FinishedOutcome) and outcome.standard_error is not None:
             self._errors[outcome.trial] = outcome.standard_error
         best = self._parts.study.best()
-        if best is not None:
+        if best is not None and best.point is None:
             self._best_values.append(best.value)
 
     def shown(self, number: int) -> int:
@@ -67,7 +67,8 @@ class SweepViewer:
     def row_of(self, trial: RankedTrial) -> BestRow:
         """Return the row of a trial that has ended."""
         error = self._errors.get(trial.number)
-        return BestRow(self.shown(trial.number), trial.value, trial.params, error)
+        shown = self.shown(trial.number)
+        return BestRow(shown, trial.value, trial.params, error, trial.values)
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
@@ -91,6 +92,7 @@ class SweepViewer:
             metric=parts.config.study.leading_metric,
             counts=counts,
             best=None if best is None else replace(self.row_of(best), number=best.number),
+            front=() if best is None or best.point is None else self._front_rows(),
             ensemble=self._ensemble_row() if ended is None else None,
             running=(*self._running_rows(loop), *outside),
             waiting=tuple(self._waiting_rows(loop)),
@@ -105,6 +107,9 @@ class SweepViewer:
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),
         )
+
+    def _front_rows(self) -> tuple[BestRow, ...]:
+        return tuple(self.row_of(trial) for trial in self._parts.study.front())
 
     def _running_rows(self, loop: LoopSnapshot) -> Iterator[RunningRow]:
         now = time.monotonic()

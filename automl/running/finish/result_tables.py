@@ -81,11 +81,13 @@ def _best_table(
     more = [name for name in READABLE_METRICS if name in reported and name != metric][
         :N_MORE_METRICS
     ]
+    several = [name for row, _ in best for name in row.values if name != metric]
+    more = list(dict.fromkeys(several)) or more
     for column in ("trial", fit_line(metric), *more, *names, "state"):
         table.add_column(column, justify="right", no_wrap=True)
     for row, state in best:
         cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
-        own = metrics.get(row.number, {})
+        own = {**metrics.get(row.number, {}), **row.values}
         others = (f"{own[n]:.5g}" if n in own else "" for n in more)
         table.add_row(str(row.number), row.value_text, *others, *cells, state)
     return table

@@ -87,7 +87,8 @@ def flat_settings(config: Config) -> dict[str, str]:
 
     settings = to_plain_values(config)
     del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
-    del settings["watch"], settings["warm"], settings["undo"], settings["objective"]["parts"]
+    del settings["watch"], settings["warm"], settings["undo"], settings["which"]
+    del settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

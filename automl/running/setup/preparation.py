@@ -87,6 +87,8 @@ def prepare_study(
         "true",
         f"is for another command: {study_command('edit', config.study)} undo=true",
     )
+    rule = "is for other commands: evaluate, refit, release, export, predict and register."
+    check_setting(config.which is None or refit is not None, "which", config.which, rule)
     return _StudyPreparation(config, called, refit, edits).prepare()
 
 

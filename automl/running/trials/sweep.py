@@ -59,6 +59,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts, learn_memory, take_over_trials
+from automl.running.setup.several_metrics import LimitWatch
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import (
@@ -135,6 +136,7 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
         self._questions = self._open_questions()
+        self._limits = LimitWatch(parts.config.study.metrics)
         chooser, admission = open_pace_model(parts), config.admission
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
@@ -179,7 +181,9 @@ class SweepRunner:
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
         self._retention = CheckpointRetention(
-            config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
+            config.tracking.keep_best,
+            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
+            *(parts.log, parts.directory.files),
         )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
@@ -381,7 +385,7 @@ class SweepRunner:
         self._retention.trial_ended(outcome.trial)
         self.viewer.trial_ended(outcome)
         self._deadline_seconds = self.refit_step.trials_until_seconds
-        for line in self._questions.found():
+        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
