@@ -271,6 +271,8 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
+    reason: str = ""
+    """Why it asked for fewer trials than `study.n_trials`; empty: it did not, or was stopped."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """The study's metric of the constant prediction on the judged rows, by the prediction's name;
     empty where there is none."""

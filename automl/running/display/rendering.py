@@ -178,6 +178,8 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     if view.best is not None:
         yield Text(f"best {_best_text(view, view.best)}", "green")
         yield BestSoFarLine(view.best_so_far)
+    if view.reason is not None:
+        yield Text(f"no more trials: {fit_line(view.reason)}", "yellow")
 
 
 def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
