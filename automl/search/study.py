@@ -327,6 +327,12 @@ class Study:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
 
+    def comparable_keys(self) -> list[float]:
+        """Return the key of each trial that has a value to compare, in the order of their numbers;
+        a lower one is better."""
+        with self._lock:
+            return self._standings.comparable_keys()
+
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
         with self._opened.guard():

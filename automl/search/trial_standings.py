@@ -256,6 +256,19 @@ class StudyStandings:
         point, values = self._points.get(number), self._values.get(number, {})
         return RankedTrial(number, key * self._sign, self._params[number], state, point, values)
 
+    def comparable_keys(self) -> list[float]:
+        """Return the key of each trial that has a value to compare, paused ones included, in the
+        order of their numbers; a lower one is better."""
+        ended = [
+            (number, key)
+            for state, ranks in self._ranks.items()
+            if may_be_best(state, returned=self._returned)
+            for key, number in ranks
+        ]
+        if not self._returned:
+            ended += [(n, c.best_finite_key) for n, c in self._curves.items() if c.is_paused]
+        return [key for _, key in sorted(ended) if math.isfinite(key)]
+
     def start(self, params: Params) -> int:
         """Add a running trial, and return its number."""
         number = len(self._params)

@@ -284,6 +284,8 @@ class SweepEnded:
     """Whether the sweep stopped because its trials kept failing."""
     front: tuple[int, ...] = ()
     """The trials that no other is better than, in a study of several metrics."""
+    reason: str = ""
+    """Why it asked for fewer trials than `study.n_trials`; empty: it did not, or was stopped."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """The study's metric of the constant prediction on the judged rows, by the prediction's name;
     empty where there is none."""

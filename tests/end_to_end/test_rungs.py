@@ -1,7 +1,9 @@
-"""Where halving judges, whoever trains, and what becomes of trials that pause there."""
+"""Where halving judges, whoever trains, what becomes of trials that pause there, and when a sweep
+asks for no more."""
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +15,7 @@ from automl.trial import (
     MetricsReported,
     PausedOutcome,
     PrunedOutcome,
+    SweepEnded,
     TrialStarted,
 )
 from tests.end_to_end.conftest import Call
@@ -109,6 +112,30 @@ def test_paused_trials_are_promoted_by_later_sweeps_as_by_one_that_goes_through(
         trained = broken.path / "checkpoints" / f"trial-{number:05d}" / "trained"
         n_repeated = trained.read_text().count("\n") - n_reports(broken, number)
         assert 0 <= n_repeated <= 1
+
+
+def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: Call) -> None:
+    words = (
+        "devices=host",
+        "execution=inline",
+        "tracking.store=none",
+        *mine("says_where_it_may_write"),
+    )
+    done = call(*words, "study.name=flat", "study.n_trials=40", "study.stop_gain=0.01")
+    assert (done.code, done.stderr) == (0, "")
+    why = re.findall(
+        r"no more trials: (as many trials again \(.*study\.stop_gain=0\.01)", done.stdout
+    )
+    records = Records(folder, "flat")
+    (ended,) = of_kind(records, SweepEnded)
+    assert [ended.reason] == why
+    assert ended.done
+    assert 20 <= len(records.outcomes()) <= 22, "those that run end"
+    assert "no more trials: as many" in call("status", "study.name=flat").stdout
+    assert why[0] in (records.path / "report.html").read_text()
+    more = call("resume", "study.name=flat", "study.stop_gain=null", "study.n_trials=25")
+    assert "flat: 25 finished" in more.stdout
+    assert not of_kind(records, SweepEnded)[-1].reason
 
 
 def of_kind(records: Records, kind: type[Kind]) -> list[Kind]:

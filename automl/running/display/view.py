@@ -218,6 +218,8 @@ class SweepView:
     """What keeps events from MLflow."""
     ended: str | None = None
     """How the sweep ended. None while it runs."""
+    reason: str | None = None
+    """Why no more trials are asked for though the total is not reached."""
     repeats: tuple[int, ...] = ()
     """Number of the study's trial that each trial of a refit repeats, by the refit's trial number.
     Empty if the sweep is no refit."""

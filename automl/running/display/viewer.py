@@ -103,6 +103,7 @@ class SweepViewer:
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
+            reason=loop.asking_ended,
             repeats=self._repeats,
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),

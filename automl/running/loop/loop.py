@@ -125,6 +125,7 @@ class SweepLoop:
             deferred=tuple(self.queue.deferred),
             n_trials=self.asking.n_trials,
             asking_refusal=self.asking.refusal,
+            asking_ended=self.asking.ended,
             shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
             reading=placing.reading,
             accounts=placing.device_accounts(),
@@ -227,6 +228,7 @@ class SweepLoop:
         if self.error is not None or not is_final:
             return  # decided when the reservation is back: the trial may ask for another one
         self.ports.tell(outcome)
+        self.asking.look_at_gain()
         if isinstance(outcome, FailedOutcome):
             self._count_failure(outcome)
         else:

@@ -38,7 +38,7 @@ from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import NoParamQuestions, ParamQuestions, TrialAsker
+from automl.running.loop.asking import GainRule, NoParamQuestions, ParamQuestions, TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -246,6 +246,7 @@ class SweepRunner:
         elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
         unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
         self.loop.take_over(unfinished, self.parts.study.pauses.all())
+        self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -319,7 +320,8 @@ class SweepRunner:
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        asker = TrialAsker(self, n_trials, n_asked, self._questions, others)
+        gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
+        asker = TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
         asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
         return asker
 
@@ -406,8 +408,7 @@ class SweepRunner:
         self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
     ) -> None:
         if not self.parts.study.pauses.has(trial.number):
-            started = TrialStarted(trial.number, decided.time, trial.params, device="none")
-            self.parts.log.append(started)
+            self.parts.log.append(TrialStarted(trial.number, decided.time, trial.params, "none"))
         self.parts.log.append(decided)
         self.tell(decided)
 
