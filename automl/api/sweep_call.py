@@ -70,7 +70,7 @@ def sweep(
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
     `direction` is "minimize" or "maximize". Both may be lists, of several metrics. `sampler` is
     "auto", "gp", "tpe", "random", "grid", "qmc", "cmaes", "nsga2" or "nsga3"; `pruner` is "none",
-    "median" or "halving". All other settings are `overrides`, as on the command line,
+    "median", "halving" or "asha". All other settings are `overrides`, as on the command line,
     `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
     With the `name` of an existing study the call resumes it, by the study's own settings where none

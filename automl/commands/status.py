@@ -27,7 +27,7 @@ from automl.running.display.console import duration_text, open_console, value_te
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
 from automl.running.display.trial_messages import FailureCounts
-from automl.running.display.view import BestRow, SweepView, read_view, spread_values
+from automl.running.display.view import BestRow, SweepView, outside_rows, read_view, spread_values
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import StudyEdited, TrialState
 
@@ -167,8 +167,8 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     written."""
     ended = {n for n, trial in record.trials.items() if trial.state.is_final}
     running = tuple(row for row in view.running if row.number not in ended)
-    final = {state.value: n for state, n in record.counts().items() if state.is_final}
-    counts = {**view.counts, **final}
+    settled = (s for s in TrialState if s.is_final or s is TrialState.PAUSED)
+    counts = {**view.counts, **{state.value: record.counts()[state] for state in settled}}
     if view.running:
         counts[TrialState.RUNNING.value] = len(running)
     best = record.best()
@@ -198,12 +198,15 @@ def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
 
 
 def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
-    """Return the view of a sweep that was killed: its running and waiting trials are
-    interrupted."""
+    """Return the view of a sweep that was killed: its running and waiting trials are interrupted,
+    and those that run outside go on."""
+    outside = outside_rows(record.trials, time.time())
     interrupted = {row.number for row in view.waiting if row.number is not None}
     interrupted |= {n for n, trial in record.trials.items() if not trial.state.is_final}
+    interrupted -= {n for n, t in record.trials.items() if t.state is TrialState.PAUSED}
+    interrupted -= {row.number for row in outside}
     counts = {TrialState.INTERRUPTED.value: len(interrupted)}
-    return replace(view, counts=counts, running=(), waiting=(), devices=(), seconds_left=None)
+    return replace(view, counts=counts, running=outside, waiting=(), devices=(), seconds_left=None)
 
 
 def _is_running(path: Path) -> bool | OSError:

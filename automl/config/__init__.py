@@ -22,6 +22,7 @@ from automl.config.checks import (
 )
 from automl.config.commands import (
     ArchiveConfig,
+    AskConfig,
     CompareConfig,
     DeleteConfig,
     EnqueueConfig,
@@ -38,6 +39,8 @@ from automl.config.commands import (
     StopConfig,
     StopOutcome,
     TableFormat,
+    TellConfig,
+    ToldState,
     TrialsConfig,
     UIConfig,
     WhichModel,
@@ -75,6 +78,7 @@ __all__ = [
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
     "ArchiveConfig",
+    "AskConfig",
     "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
@@ -113,6 +117,8 @@ __all__ = [
     "SurveyKind",
     "TableFormat",
     "Task",
+    "TellConfig",
+    "ToldState",
     "TrackingConfig",
     "TrackingStore",
     "TrainingConfig",
@@ -157,6 +163,8 @@ class Config:
     trials: TrialsConfig = field(default_factory=TrialsConfig)
     enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
     stop: StopConfig = field(default_factory=StopConfig)
+    ask: AskConfig = field(default_factory=AskConfig)
+    tell: TellConfig = field(default_factory=TellConfig)
     delete: DeleteConfig = field(default_factory=DeleteConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     restore: RestoreConfig = field(default_factory=RestoreConfig)
@@ -199,7 +207,8 @@ def decide(config: Config) -> None:
     n_trials, folds, test_fraction = study.n_trials, data.folds, data.test_fraction
     if n_trials is None:
         is_timed = is_any_family and study.timeout_seconds is not None
-        n_trials = UNLIMITED_N_TRIALS if is_timed else DEFAULT_N_TRIALS
+        is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
+        n_trials = UNLIMITED_N_TRIALS if is_timed or is_outside else DEFAULT_N_TRIALS
     if folds is None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
     if test_fraction is None:

@@ -63,6 +63,9 @@ class StudyConfig:
     constraints: dict[str, Any] = field(default_factory=dict)
     """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials
     beyond it are worse than all within."""
+    stop_gain: float | None = None
+    """No new trial starts once as many trials again as have ended are expected to improve the
+    metric by less than this, in its own unit; from 20 trials on. none: all of n_trials start."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     min_free_space: str | None = None
@@ -117,6 +120,7 @@ class StudyConfig:
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
+        check_positive("study.stop_gain", self.stop_gain)
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
         check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")

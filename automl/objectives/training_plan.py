@@ -184,17 +184,13 @@ class TrainingPlan:
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names the user's function; None: no setting does."""
-        if self.objective.kind is ObjectiveKind.command:
-            return None
-        if self.objective.kind is not ObjectiveKind.builtin:
+        if self.objective.kind.has_function:
             return "objective.target", str(self.objective.target)
-        return self.family.users_target
+        return self.family.users_target if self.objective.kind is ObjectiveKind.builtin else None
 
     @property
     def users_code(self) -> tuple[tuple[str, str], ...]:
         """Key and value of each setting that names a user's function, for processes with torch."""
-        if self.objective.kind is ObjectiveKind.command:
-            return ()
         found = [] if self.users_target is None else [self.users_target]
         if self.objective.kind is ObjectiveKind.builtin:
             others = {"training.loss": self.training.loss_target, "data.source": self.data.source}
@@ -206,7 +202,7 @@ class TrainingPlan:
         """Whether a training process loads torch, which a user's function may need."""
         if self.objective.kind is ObjectiveKind.builtin:
             return self.family.uses_torch
-        return self.objective.kind is not ObjectiveKind.command
+        return self.objective.kind.has_function
 
     def trial_uses_torch(self, params: Params) -> bool:
         """Return whether a trial uses torch, so that torch writes its checkpoints."""
@@ -314,7 +310,7 @@ def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveD
             resolve_loss(plan.training.loss_target)
         accepted, required = plan.family.param_names()
         return ObjectiveDeclaration(accepted, required, reported_metric(_task(plan, dataset)))
-    if plan.objective.kind is ObjectiveKind.command:
+    if not plan.objective.kind.has_function:
         return ObjectiveDeclaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)

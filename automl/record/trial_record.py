@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from automl.config import Task, parse_limit
 from automl.config.metrics import reported_metric
 from automl.config.study import LIMIT_PREFIX
+from automl.record.device_time import NO_DEVICES
 from automl.trial import (
     DEFAULT_METRIC,
     MAX_STEP,
@@ -102,8 +103,6 @@ def may_be_best(state: TrialState, *, returned: bool) -> bool:
 
 
 _BUILT_IN_METRICS = frozenset(reported_metric(Task.auto))
-_NO_DEVICE = "none"
-"""The device that is logged for a trial that ended before it ran."""
 
 
 @dataclass(slots=True)
@@ -147,6 +146,12 @@ class TrialRecord:
     """Texts that the objective tagged the trial with, by name."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
+    lease_seconds: float | None = None
+    """Longest time between events of a trial that somebody outside has; None: a sweep ran it."""
+    lease_until: float | None = None
+    """When the lease of a trial ends that somebody outside has (Unix seconds); None: nobody has."""
+    request: str = ""
+    """Id of the request that asked for the trial; empty: no request to a sweep did."""
 
     @property
     def state(self) -> TrialState:
@@ -156,7 +161,7 @@ class TrialRecord:
     @property
     def kind(self) -> DeviceKind | None:
         """The kind of the device where the trial ran last; None: it ran on no device."""
-        if self.device in ("", _NO_DEVICE):
+        if self.device in NO_DEVICES:
             return None
         return kind_of_label(self.device)
 
@@ -221,6 +226,7 @@ class TrialFold(TrialRecord):
             case TrialStarted():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+                self.lease_seconds, self.request = event.lease_seconds, event.request
             case ParamsSuggested():
                 self.params = {**self.params, **event.params}
             case TrialTagged():
@@ -233,6 +239,8 @@ class TrialFold(TrialRecord):
                 self._take_peak(event)
             case TrialOutcome():
                 self._take_outcome(event)
+        is_leased = self.lease_seconds is not None and self.outcome is None
+        self.lease_until = event.time + (self.lease_seconds or 0.0) if is_leased else None
 
     def record(self) -> TrialRecord:
         """Return the record of the trial after all events taken so far."""
@@ -309,5 +317,4 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 
 def _value(trial: TrialRecord) -> float | None:
     """Return the trial's value; while it has not ended, its best value so far."""
-    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if is_unfinished else trial.value
+    return trial.value if trial.state.is_final else trial.best_value

@@ -182,7 +182,8 @@ def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
 def _plain(value: ParamValue) -> ParamValue:
     """Return a value that JSON can hold, with at most five digits."""
     if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else str(value)
+        rounded = float(f"{value:.5g}")  # the largest number becomes infinite
+        return rounded if math.isfinite(rounded) else str(value)
     return fit_line(value, 100) if isinstance(value, str) else value
 
 

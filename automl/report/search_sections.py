@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from automl.record.texts import fit_line
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.report.findings import (
     RangeEdge,
@@ -132,7 +133,9 @@ def verdict_section(data: StudyData) -> ReportSection:
     sentences += _baseline_sentences(data)
     if edges := range_edges(data, best):
         sentences.append(_edges_sentence(edges))
-    sentences.append(f"Trials: {shown}.")
+    end = record.sweeps[-1].end if record.sweeps else None
+    why = f" No more were tried: {fit_line(end.reason)}." if end is not None and end.reason else ""
+    sentences.append(f"Trials: {shown}.{why}")
     rows = [
         (
             str(trial.number),

@@ -6,6 +6,7 @@ for readers who use Optuna's own tools. Storages are opened in `storage.py`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -135,6 +136,15 @@ def trial_outcome_of(
             return FailedOutcome(
                 number, at, "unknown: the event log lost it, and the study keeps no cause"
             )
+
+
+def as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """Return a running trial as if it were pruned with `value`."""
+    shown = copy.copy(trial)
+    shown.state = OptunaState.PRUNED
+    shown.value = value if math.isfinite(value) else None
+    shown.datetime_complete = trial.datetime_start
+    return shown
 
 
 def ended_trial(trial: FrozenTrial, params: Params) -> EndedTrial:

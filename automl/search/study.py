@@ -27,6 +27,7 @@ from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
     TrialNotes,
+    as_pruned,
     ended_trial,
     mark_enqueued,
     name_metrics,
@@ -61,7 +62,12 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
+from automl.search.trial_standings import (
+    PausedTrials,
+    RankedTrial,
+    ReportPoint,
+    StudyStandings,
+)
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -115,6 +121,7 @@ class Study:
         self._standings = standings
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
+        self.pauses = PausedTrials(standings, self._lock)
         self._study_id = -1
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
@@ -270,10 +277,7 @@ class Study:
             for trial, points_at in reached.items():
                 store_reached(self._storage, self._trial_ids[trial], points_at)
         with self._lock:
-            judged = {report.trial: self._standings.judge(report.trial) for report in reports}
-        return {
-            trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
-        }
+            return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
     def tag(self, tagged: TrialTagged) -> None:
         """Store a tag of the objective for readers who use Optuna's own tools.
@@ -322,6 +326,12 @@ class Study:
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
+
+    def comparable_keys(self) -> list[float]:
+        """Return the key of each trial that has a value to compare, in the order of their numbers;
+        a lower one is better."""
+        with self._lock:
+            return self._standings.comparable_keys()
 
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
@@ -376,8 +386,11 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies."""
-        own = [self._history.adapt(trial, self._distributions) for trial in trials]
+        """Return trials as the present space has them, after those of earlier studies. Samplers
+        learn from paused trials as from pruned ones."""
+        paused = self.pauses.all()
+        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        own = [self._history.adapt(trial, self._distributions) for trial in shown]
         return (
             self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
             + own

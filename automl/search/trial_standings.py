@@ -1,7 +1,7 @@
 """The standings of a study's trials: states, counts, ranks, and which trials stop at which rung.
 
 They are kept in memory beside the storage, so that no report passes over all trials: a report or an
-outcome costs O(log n). There are only values here, no storage and no lock (`study.py` holds one).
+outcome costs O(log n). There are only values here and no storage; `study.py` has the lock.
 
 `ReportThinning` selects the reports that Optuna's storage gets: the first 1,000 of a trial, then
 ever fewer. The journal storage copies all values of a trial for each one added: with 100,000
@@ -19,6 +19,7 @@ later rungs are thinned like other reports.
 from __future__ import annotations
 
 import math
+import threading
 from bisect import insort
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from automl.trial import (
     ParamValue,
     StudyMetrics,
     TrialState,
+    Verdict,
     find_front,
     find_knee,
     order_points,
@@ -139,8 +141,11 @@ class _ReportCurve:
     """What the trial was worth when the leading metric was best, in a study of several."""
     reached: dict[int, MetricPoint] = field(default_factory=dict)
     """The point at each rung that the trial has reached, in a study of several metrics."""
+    last_rung: tuple[int, float] = (-1, math.inf)
+    """The last rung that the trial has reached, with its key there."""
     pruned: bool = False
-    """The trial was told to stop; the verdict is repeated until it ends."""
+    """The trial was told to stop; the verdict is repeated until it ends or is promoted."""
+    is_paused: bool = False
     thinning: ReportThinning = field(default_factory=ReportThinning)
 
 
@@ -167,6 +172,8 @@ class StudyStandings:
         self._rungs: dict[Hashable, list[float]] = {}
         self._points_at: dict[Hashable, list[MetricPoint]] = {}
         """The points of all trials at a rung, in a study of several metrics."""
+        self._paused: dict[tuple[int, ParamValue], list[tuple[float, int]]] = {}
+        """(key, number) of the trials that are paused at each rung of each kind, the best first."""
         self._counts = dict.fromkeys(TrialState, 0)
         self._ranks: dict[TrialState, list[tuple[float, int]]] = {
             state: [] for state in RANKED_STATES
@@ -186,7 +193,8 @@ class StudyStandings:
         return len(self._params)
 
     def counts(self) -> Mapping[TrialState, int]:
-        """Return the number of trials in each state; RUNNING counts all that have not ended."""
+        """Return the number of trials in each state; RUNNING counts all that have neither ended nor
+        paused."""
         return dict(self._counts)
 
     def params(self, number: int) -> Params:
@@ -248,6 +256,19 @@ class StudyStandings:
         point, values = self._points.get(number), self._values.get(number, {})
         return RankedTrial(number, key * self._sign, self._params[number], state, point, values)
 
+    def comparable_keys(self) -> list[float]:
+        """Return the key of each trial that has a value to compare, paused ones included, in the
+        order of their numbers; a lower one is better."""
+        ended = [
+            (number, key)
+            for state, ranks in self._ranks.items()
+            if may_be_best(state, returned=self._returned)
+            for key, number in ranks
+        ]
+        if not self._returned:
+            ended += [(n, c.best_finite_key) for n, c in self._curves.items() if c.is_paused]
+        return [key for _, key in sorted(ended) if math.isfinite(key)]
+
     def start(self, params: Params) -> int:
         """Add a running trial, and return its number."""
         number = len(self._params)
@@ -267,6 +288,8 @@ class StudyStandings:
 
         `values` are those by metric, in a study with several.
         """
+        if self._curves[number].is_paused:
+            self.promote(number)
         curve = self._curves.pop(number)
         self._counts[TrialState.RUNNING] -= 1
         self._counts[state] += 1
@@ -319,6 +342,7 @@ class StudyStandings:
                 continue
             insort(self._rungs.setdefault(self._place(number, rung), []), curve.best_key)
             curve.unjudged.append((rung, curve.best_key))
+            curve.last_rung = (rung, curve.best_key)
         curve.last_step = max(curve.last_step, step)
         return curve.thinning.take((step, value), key, at_rung=bool(rungs))
 
@@ -359,6 +383,63 @@ class StudyStandings:
         curve.unjudged.clear()
         return curve.pruned
 
+    def verdict(self, number: int) -> Verdict:
+        """Judge a trial, and return whether it goes on, is pruned or pauses."""
+        if not self.judge(number):
+            return Verdict.GO_ON
+        return Verdict.PAUSE if self._pruner_of(number).pauses else Verdict.PRUNE
+
+    # --- pauses and promotions ---
+
+    def paused(self) -> Mapping[int, ReportPoint]:
+        """Return the last step and the best value of each paused trial, by number; NaN: none."""
+        curves = ((n, self._curves[n]) for at in self._paused.values() for _, n in at)
+        return {n: (c.last_step, self._value_of(c.best_finite_key)) for n, c in curves}
+
+    def is_paused(self, number: int) -> bool:
+        return number in self._curves and self._curves[number].is_paused
+
+    def _value_of(self, key: float) -> float:
+        return key * self._sign if math.isfinite(key) else math.nan
+
+    def pause(self, number: int) -> None:
+        """Pause a running trial at the last rung that it has reached."""
+        curve = self._curves[number]
+        rung, key = curve.last_rung
+        insort(self._paused.setdefault((rung, self._kind(number)), []), (key, number))
+        curve.is_paused = True
+        self._move(TrialState.RUNNING, TrialState.PAUSED)
+
+    def promotable(self, *, grows: bool) -> int | None:
+        """Return the paused trial that goes on next, from the highest rung that has one; None:
+        there is none now.
+
+        `grows`: new trials may still reach the rungs.
+        """
+        is_last = not grows and not self._counts[TrialState.RUNNING]
+        for place in sorted(self._paused, key=lambda place: place[0], reverse=True):
+            key, number = self._paused[place][0]
+            keys = self._rungs.get(self._place(number, place[0]), [])
+            if self._pruner_of(number).promotes(key, keys, is_last=is_last):
+                return number
+        return None
+
+    def promote(self, number: int) -> None:
+        """Let a paused trial run."""
+        curve = self._curves[number]
+        rung, key = curve.last_rung
+        at = self._paused[rung, self._kind(number)]
+        at.remove((key, number))
+        if not at:
+            del self._paused[rung, self._kind(number)]
+        curve.pruned = curve.is_paused = False
+        curve.unjudged.clear()
+        self._move(TrialState.PAUSED, TrialState.RUNNING)
+
+    def _move(self, before: TrialState, after: TrialState) -> None:
+        self._counts[before] -= 1
+        self._counts[after] += 1
+
     def _kind(self, number: int) -> ParamValue:
         return None if self._choice is None else self._params[number].get(self._choice)
 
@@ -389,3 +470,37 @@ class StudyStandings:
                 curve.unjudged.clear()
             self.record(number, step, value)
         curve.thinning.replayed(len(points))
+
+
+class PausedTrials:
+    """Pauses and promotes the trials of one study. For any thread."""
+
+    def __init__(self, standings: StudyStandings, lock: threading.Lock) -> None:
+        """`lock` guards the standings."""
+        self._standings, self._lock = standings, lock
+
+    def pause(self, number: int) -> None:
+        """Note that a trial has stopped at a rung and goes on only if it is promoted."""
+        with self._lock:
+            self._standings.pause(number)
+
+    def all(self) -> Mapping[int, ReportPoint]:
+        """Return the last step and the best value of each paused trial, by number; NaN: none."""
+        with self._lock:
+            return self._standings.paused()
+
+    def has(self, number: int) -> bool:
+        return self._standings.is_paused(number)
+
+    def may_promote(self, *, grows: bool) -> bool:
+        """Return whether a paused trial goes on now. `grows`: new trials may still come."""
+        with self._lock:
+            return self._standings.promotable(grows=grows) is not None
+
+    def promote(self, *, grows: bool) -> int | None:
+        """Let the next paused trial run that goes on now; None: there is none."""
+        with self._lock:
+            number = self._standings.promotable(grows=grows)
+            if number is not None:
+                self._standings.promote(number)
+            return number

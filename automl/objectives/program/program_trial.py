@@ -14,7 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from automl.objectives.goal import StudyGoal
@@ -32,7 +32,7 @@ from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
-from automl.record.disk import flush_folder, make_folder, write_atomically
+from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
 from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
 from automl.record.texts import exit_status_text, fit_line
 from automl.trial import (
@@ -213,9 +213,13 @@ class ProgramTrial:
         return unset | own | program_environment(self.spec.params, self.inputs) | refit
 
     def prepare(self) -> None:
-        """Make the trial's folders, and restore the best report from before an interruption."""
-        self._unflushed = make_folder(Path(self.inputs.trial_dir))
-        write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
+        """Make the trial's folders, and restore the best report from before an interruption.
+
+        Raises StorageError, as `flush` and `report` do.
+        """
+        with self._storing():
+            self._unflushed = make_folder(Path(self.inputs.trial_dir))
+            write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = json.loads((self._directory / BEST_REPORT_FILE).read_text())
             self.record.set_best(int(best["step"]), float(best["value"]))
@@ -227,8 +231,9 @@ class ProgramTrial:
 
         The program already runs meanwhile: a flush may take as long as a short program.
         """
-        for folder in self._unflushed:
-            flush_folder(folder)
+        with self._storing():
+            for folder in self._unflushed:
+                flush_folder(folder)
 
     def report(self, report: PrintedReport) -> None:
         """Take a printed report. Raises TrialPruned or TrialInterrupted."""
@@ -250,7 +255,11 @@ class ProgramTrial:
                     known = self.record.further.newest
                     newest = {"newest": known} if known else {}
                     text = json.dumps({"step": step, "value": value} | newest)
-                    write_atomically(self._directory / BEST_REPORT_FILE, text)
+                    with self._storing():
+                        write_atomically(self._directory / BEST_REPORT_FILE, text)
+
+    def _storing(self) -> AbstractContextManager[None]:
+        return storage_errors(self._directory, "the trial's files could not be written")
 
     def take_line(self, line: str, find: FindMetrics) -> None:
         self.last_lines.add(line)
@@ -264,11 +273,12 @@ class ProgramTrial:
         self.record.finish()
 
     def write(self, chunk: bytes) -> None:
-        """Write bytes to this process's standard output."""
-        sys.stdout.flush()
+        """Write bytes to this process's standard output, if its file takes them."""
         left = memoryview(chunk)
-        while left:
-            left = left[os.write(1, left) :]
+        with suppress(OSError):
+            sys.stdout.flush()
+            while left:
+                left = left[os.write(1, left) :]
 
     def _get_peak(self) -> DeviceMemoryPeak | None:
         """Return the peak of main memory; None on a GPU, whose memory the driver knows."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 import signal
 import sys
 import threading
@@ -27,7 +26,7 @@ from automl.objectives.trial_context import (
     UnfitObjectiveError,
 )
 from automl.record.study_files import BEST_CHECKPOINT_FILE
-from automl.record.texts import fit_line, fit_text
+from automl.record.texts import describe_value, fit_line, fit_text
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -217,7 +216,7 @@ def _finite(returned: Any) -> tuple[float | None, str]:
     remedy = "return a finite number, a dict of metrics, or None and report the study's metric."
     value = plain_number(returned)
     if value is None:
-        shown = f"{fit_line(reprlib.repr(returned))} ({type(returned).__name__})"
+        shown = f"{describe_value(returned)} ({type(returned).__name__})"
         return None, f"the objective returned {shown}: {remedy}"
     if not math.isfinite(value):
         return None, f"the objective returned {value}: {remedy}"

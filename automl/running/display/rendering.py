@@ -139,6 +139,7 @@ _STATE_STYLES = {
     TrialState.FAILED: "red",
     TrialState.RUNNING: "cyan",
     TrialState.INTERRUPTED: "magenta",
+    TrialState.PAUSED: "blue",
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3
@@ -181,6 +182,8 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
         yield from _front(view.front)
     elif view.best is not None:
         yield BestSoFarLine(view.best_so_far)
+    if view.reason is not None:
+        yield Text(f"no more trials: {fit_line(view.reason)}", "yellow")
 
 
 def _front(rows: Sequence[BestRow]) -> Iterator[RenderableType]:

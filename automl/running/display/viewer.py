@@ -16,6 +16,7 @@ from automl.running.display.view import (
     SweepView,
     WaitingRow,
     device_row,
+    outside_rows,
     shown_number,
     spread_values,
 )
@@ -75,10 +76,11 @@ class SweepViewer:
         seconds, now = time.monotonic() - self._began_seconds, time.time()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        counts[TrialState.RUNNING.value] = len(loop.running)
+        outside = outside_rows(parts.outside.trials, now)
+        counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
         n_waiting = len(loop.queued) + len(loop.deferred)
         counts["waiting"] = n_waiting
-        left -= len(loop.running) + n_waiting
+        left -= len(loop.running) + len(outside) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -92,7 +94,7 @@ class SweepViewer:
             best=None if best is None else replace(self.row_of(best), number=best.number),
             front=() if best is None or best.point is None else self._front_rows(),
             ensemble=self._ensemble_row() if ended is None else None,
-            running=tuple(self._running_rows(loop)),
+            running=(*self._running_rows(loop), *outside),
             waiting=tuple(self._waiting_rows(loop)),
             devices=_device_rows(loop),
             failures=self._failures.rows(),
@@ -101,6 +103,7 @@ class SweepViewer:
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
+            reason=loop.asking_ended,
             repeats=self._repeats,
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),

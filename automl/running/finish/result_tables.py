@@ -256,7 +256,8 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     if parts.config.refit.of is not None:
         yield f"if it is interrupted: {parts.prepared.how_to_go_on()}"
         return
-    if before >= config.decided_n_trials and not study.counts().get(TrialState.RUNNING):
+    n_open = sum(study.counts()[state] for state in (TrialState.RUNNING, TrialState.PAUSED))
+    if before >= config.decided_n_trials and not n_open:
         yield (
             f"study {study.name} has {before} trials already, "
             f"study.n_trials={config.decided_n_trials} asks for no more; go on with: "

@@ -93,7 +93,7 @@ def flat_settings(config: Config) -> dict[str, str]:
         del settings["refit"]
     del settings["data"]["split_to"]
     after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
-    for after in (*after_sweeps, "enqueue", "stop", "delete", "archive", "restore"):
+    for after in (*after_sweeps, "enqueue", "stop", "ask", "tell", "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):

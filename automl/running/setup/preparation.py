@@ -116,6 +116,10 @@ class _StudyPreparation:
         """Return what the sweep is made from."""
         config, refit = self._config, self._refit
         space = self._parse_space()
+        check_setting(
+            bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
+            *("objective", "outside", "needs a space: space='{temperature: {low: 20, high: 80}}'."),
+        )
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
             self._check_sampler(space)

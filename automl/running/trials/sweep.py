@@ -38,7 +38,7 @@ from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import NoParamQuestions, ParamQuestions, TrialAsker
+from automl.running.loop.asking import GainRule, NoParamQuestions, ParamQuestions, TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -69,6 +69,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
@@ -76,6 +77,7 @@ from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
     FailedOutcome,
+    PausedOutcome,
     ProcessId,
     PrunedOutcome,
     SweepStarted,
@@ -127,6 +129,8 @@ class SweepRunner:
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
         self.promises_locked = self.promises.locked
+        self.promotions = TrialPromotions(parts, display.say)
+        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -185,7 +189,7 @@ class SweepRunner:
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            parts, self.loop, self.carrier, self._start_conditions, self._end
+            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
         )
 
     def run(self) -> int:
@@ -213,6 +217,7 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
+            self.promotions.prune_rest(self.loop.snapshot(), self._end)
             with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
                 self._waits.close(time.time())
 
@@ -236,7 +241,12 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        self.loop.take_over(take_over_trials(self.parts.study, self.parts.log.record, self.tell))
+        unfinished = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
+        self.parts.outside.leave_free()  # this sweep runs them
+        elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
+        unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
+        self.loop.take_over(unfinished, self.parts.study.pauses.all())
+        self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -291,7 +301,7 @@ class SweepRunner:
     # --- what the loop decides is done here ---
 
     def ask(self) -> PlannedTrial | None:
-        asked = self.parts.study.ask()
+        asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
         repeated = self._repeated
@@ -304,12 +314,16 @@ class SweepRunner:
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
 
     def n_may_pend(self) -> int | None:
-        return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
+        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
+        return self.parts.prepared.sampler.n_may_pend(n_known)
 
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        return TrialAsker(self, n_trials, n_asked, self._questions, others)
+        gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
+        asker = TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
+        asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
+        return asker
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggester
@@ -364,11 +378,14 @@ class SweepRunner:
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        if isinstance(outcome, PausedOutcome):
+            self.parts.study.pauses.pause(outcome.trial)
+            return
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self._retention.trial_ended(outcome.trial)
         self.viewer.trial_ended(outcome)
-        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
@@ -390,8 +407,8 @@ class SweepRunner:
     def _end(
         self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
     ) -> None:
-        started = TrialStarted(trial.number, decided.time, trial.params, device="none")
-        self.parts.log.append(started)
+        if not self.parts.study.pauses.has(trial.number):
+            self.parts.log.append(TrialStarted(trial.number, decided.time, trial.params, "none"))
         self.parts.log.append(decided)
         self.tell(decided)
 

@@ -1,7 +1,7 @@
 """Asynchronous successive halving (Li et al., 2020, https://arxiv.org/abs/1810.05934).
 
-The promotions of the paper are left out: a trial that was stopped stays stopped. Steps count from
-0, so the rung of `n` reported steps is step `n - 1`.
+The promotions of the paper are in `asha.py`: here a trial that was stopped stays stopped. Steps
+count from 0, so the rung of `n` reported steps is step `n - 1`.
 """
 
 from __future__ import annotations

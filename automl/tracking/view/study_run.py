@@ -29,6 +29,7 @@ from automl.record.study_files import (
 from automl.record.study_record import StudyRecord, edit_lines, fold_events
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, metrics_from_settings
 from automl.tracking.view.run_update import (
+    CAUSE_TAG,
     KIND_TAG,
     NOTE_TAG,
     STATE_TAG,
@@ -140,6 +141,8 @@ class StudyRun:
             tags["automl.best_trial"] = trial_name(last.best_trial)
             if last.front:
                 tags[FRONT_TAG] = ", ".join(map(trial_name, last.front))
+        if isinstance(last, SweepEnded) and last.reason:
+            tags[CAUSE_TAG] = last.reason
         still_first = status == "RUNNING" and len(self.study.sweeps) == 1
         note = study_note(self.first.settings)
         return RunUpdate(

@@ -60,6 +60,7 @@ OWN_TAG_PREFIXES = ("automl.", "mlflow.")
 _STATUS = {
     TrialState.RUNNING: "RUNNING",
     TrialState.INTERRUPTED: "SCHEDULED",
+    TrialState.PAUSED: "SCHEDULED",
     TrialState.FINISHED: "FINISHED",
     TrialState.PRUNED: "KILLED",
     TrialState.FAILED: "FAILED",
