@@ -62,12 +62,7 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import (
-    PausedTrials,
-    RankedTrial,
-    ReportPoint,
-    StudyStandings,
-)
+from automl.search.trial_standings import PausedTrials, RankedTrial, StudyStandings
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -95,11 +90,7 @@ class Study:
     """An open study of one sweep; made by `Study.open`, and closed when the sweep ends."""
 
     def __init__(
-        self,
-        config: StudyConfig,
-        opened: OpenStorage,
-        rules: StudyRules,
-        standings: StudyStandings,
+        self, config: StudyConfig, opened: OpenStorage, rules: StudyRules, standings: StudyStandings
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
@@ -254,6 +245,10 @@ class Study:
         """Return the params of a trial, as far as they are known."""
         return self._standings.params(number)
 
+    def newest(self, number: int) -> Mapping[str, float]:
+        """Return the newest value of each metric of a running trial, in a study of several."""
+        return self._standings.newest(number)
+
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
         """Return the expected entries of a trial's params that were drawn ahead."""
         return {} if self.suggester is None else self.suggester.entries(params)
@@ -262,10 +257,9 @@ class Study:
         """Record all reports, then judge their trials, so that the order does not matter.
 
         Any thread may call it. A step that was recorded before is not recorded again, and a report
-        without the study's metric is not judged. The storage gets only some of a trial's reports
-        (`trial_standings.py`). Raises StorageError.
+        without the study's metric is not judged. The storage gets some. Raises StorageError.
         """
-        stored: list[tuple[int, ReportPoint]] = []
+        stored: list[tuple[int, tuple[int, float]]] = []
         with self._lock:
             for report in reports:
                 points = self._standings.record_metrics(report.trial, report.step, report.metrics)
@@ -274,16 +268,13 @@ class Study:
         with self._opened.guard():
             for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
-            for trial, points_at in reached.items():
-                store_reached(self._storage, self._trial_ids[trial], points_at)
+                store_reached(self._storage, self._trial_ids[trial], reached[trial])
         with self._lock:
             return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
     def tag(self, tagged: TrialTagged) -> None:
-        """Store a tag of the objective for readers who use Optuna's own tools.
-
-        Any thread may call it. Raises StorageError.
-        """
+        """Store a tag for readers who use Optuna's own tools; from any thread. Raises
+        StorageError."""
         tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
             trial_id = self._trial_ids[tagged.trial]
@@ -320,7 +311,7 @@ class Study:
         return self._standings.best()
 
     def front(self) -> tuple[RankedTrial, ...]:
-        """Return the trials that no other is better than; of one metric, the best one alone."""
+        """Return the trials that no other is better than; of one metric, the best alone."""
         return self._standings.front()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:

@@ -86,9 +86,9 @@ from automl.trial.study_metrics import (
     MetricPoint,
     StudyMetric,
     StudyMetrics,
+    count_better,
     find_front,
     find_knee,
-    order_points,
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,

@@ -129,8 +129,11 @@ def hypervolume(keys: Sequence[tuple[float, ...]], reference: tuple[float, ...])
     After While et al., 2012 (https://doi.org/10.1109/TEVC.2010.2077298): the sum of what each point
     adds to those after it.
     """
+    different = dict.fromkeys(keys)  # each equal point would double the work
     inside = [
-        MetricPoint(key) for key in keys if all(k < r for k, r in zip(key, reference, strict=True))
+        MetricPoint(key)
+        for key in different
+        if all(k < r for k, r in zip(key, reference, strict=True))
     ]
     ordered = [inside[place].keys for place in find_front(inside)]
     return sum(own_volume(key, ordered[n:], reference) for n, key in enumerate(ordered, start=1))
@@ -145,21 +148,22 @@ def own_volume(
     return box - (hypervolume(clipped, reference) if clipped else 0.0)
 
 
-def order_points(points: Sequence[MetricPoint]) -> list[int]:
-    """Return the place of each point among all, 0 the best; equal points share a place.
+def count_better(points: Sequence[MetricPoint], own: MetricPoint) -> int:
+    """Return the number of points that come before `own`, which is one of them.
 
     Points within the limits come first, then fronts one after another (the front, the front of the
-    others, and so on), and within a front those that add most to its hypervolume.
+    others, and so on), and within a front those that add most to its hypervolume. Equal points
+    share a place.
     """
-    places, left, n_before = [0] * len(points), list(range(len(points))), 0
-    while left:
-        front = [left[place] for place in find_front([points[place] for place in left])]
-        shares = _contributions([points[place].keys for place in front])
-        for place, share in zip(front, shares, strict=True):
-            places[place] = n_before + sum(other > share for other in shares)
+    left, n_before = list(points), 0
+    while True:
+        places = set(find_front(left))
+        front = [left[place] for place in places]
+        if own in front:
+            shares = _contributions([point.keys for point in front])
+            return n_before + sum(share > shares[front.index(own)] for share in shares)
         n_before += len(front)
-        left = sorted(set(left) - set(front))
-    return places
+        left = [point for place, point in enumerate(left) if place not in places]
 
 
 def _contributions(keys: Sequence[tuple[float, ...]]) -> list[float]:

@@ -31,9 +31,9 @@ from automl.trial import (
     SweepStarted,
     TrialStarted,
     Verdict,
+    count_better,
     find_front,
     find_knee,
-    order_points,
 )
 from automl.trial.study_metrics import hypervolume
 from tests.search.conftest import Studies, ask
@@ -44,6 +44,10 @@ LIMITED: Mapping[str, Any] = {"metric": ["err", "ms"], "constraints": {"bytes": 
 
 def points(*keys: tuple[float, ...]) -> list[MetricPoint]:
     return [MetricPoint(key) for key in keys]
+
+
+def order_points(all_points: list[MetricPoint]) -> list[int]:
+    return [count_better(all_points, point) for point in all_points]
 
 
 def end(study: Study, err: float, ms: float, **limited: float) -> int:
@@ -94,6 +98,14 @@ def test_a_front_agrees_with_optuna_on_random_points() -> None:
 )
 def test_the_volume_of_a_front(keys: list[tuple[float, ...]], volume: float) -> None:
     assert hypervolume(keys, (1.0,) * len(keys[0])) == pytest.approx(volume)
+
+
+def test_equal_points_and_large_fronts_cost_little() -> None:
+    draw = random.Random(0)
+    equal = points(*[(1.0, 2.0)] * 300)
+    assert count_better(equal, equal[0]) == 0
+    places = order_points(points(*[(x := draw.random(), 1 - x) for _ in range(30)]))
+    assert sorted(places) == list(range(30))
 
 
 def test_within_a_front_what_adds_most_to_its_volume_comes_first() -> None:

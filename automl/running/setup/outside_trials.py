@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from automl.errors import ConfigError
@@ -233,7 +233,7 @@ class OutsideTrials:
             n = result.trial
             words = "the pruner would stop it" if prune else "it goes on"
             return _answer(f"trial {n}: {words}", n, TrialState.RUNNING, trial.best_value, prune)
-        outcome = _outcome_of(result, trial)
+        outcome = self._with_values(_outcome_of(result, trial))
         if not outcome.state.is_final:
             self._give_back(outcome)
             return _answer(f"trial {result.trial} is given again", result.trial, outcome.state)
@@ -241,6 +241,22 @@ class OutsideTrials:
         del self.trials[result.trial]
         end(outcome)
         return _answer_of_outcome(outcome)
+
+    def _with_values(self, outcome: TrialOutcome) -> TrialOutcome:
+        """Return the outcome with the trial's value of each metric, in a study of several. Raises
+        ConfigError for a finished trial that lacks one."""
+        names = self._metrics.more_names
+        if not names or not isinstance(outcome, FinishedOutcome | PrunedOutcome):
+            return outcome
+        values = {**self._study.newest(outcome.trial), self._metrics.leading.name: outcome.value}
+        missing = [name for name in names if name not in values]
+        if missing and isinstance(outcome, FinishedOutcome):
+            raise ConfigError(
+                f"tell.trial={outcome.trial}: the study judges a trial by several metrics, and "
+                f"{', '.join(missing)} was not told: tell.metrics={{{missing[0]}: 0.3}}"
+            )
+        told = {self._metrics.leading.name, *names}
+        return replace(outcome, values={n: v for n, v in values.items() if n in told})
 
     def _report(self, trial: TrialFold, reports: Mapping[int, Mapping[str, float]]) -> bool:
         """Record reports, and return whether the pruner would stop the trial."""

@@ -24,8 +24,8 @@ class Pruner(PrunerConfig, ABC):
     """Decides which trials end early; has no state. Training processes use its `rungs`, too."""
 
     several_metrics: ClassVar[bool] = False
-    """Judges trials by several metrics: the key of a trial is then its place among all at the
-    rung."""
+    """Judges trials by several metrics, of which the keys say only how many trials at the rung are
+    better."""
     pauses: ClassVar[bool] = False
     """Whether a trial that stops at a rung is paused there, and goes on once `promotes` says so."""
 
