@@ -196,7 +196,7 @@ def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None
         say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
     if len(trials) < config.ask.n:
         say_on_stdout(answer.text)
-    goal = {"metric": study.metric, "direction": study.decided_direction}
+    goal = {"metric": study.metric, "direction": study.direction}
     write_answer({"study": path.name, "trials": trials, **goal})
     return 0
 
@@ -233,11 +233,12 @@ def ask_outside(config: Config, stored_config: str) -> RequestAnswer:
 
 def tell_outside(config: Config, stored_config: str) -> RequestAnswer:
     """Have the study record what `config.tell` says of a trial. Raises AutoMLError."""
-    told, metric = config.tell, config.study.metric
+    told, metric = config.tell, config.study.leading_metric
     if told.trial is None:
         raise ConfigError("tell needs the number of a trial: trial=7 value=0.3")
     steps = {step: {metric: value} for step, value in (told.steps or {}).items()}
-    value, metrics, state = told.value, told.metrics or {}, told.state
+    metrics, state = dict(told.metrics or {}), told.state
+    value = metrics.pop(metric, None) if told.value is None else told.value
     if told.step is not None:
         at_step = metrics if value is None else {**metrics, metric: value}
         steps, metrics, value = {**steps, told.step: at_step}, {}, None
@@ -274,7 +275,7 @@ def _have_answered(
             request = request or write_request(path, kind, arguments)
             answer = wait_for_answer(path, request, deadline - time.monotonic())
         else:
-            from automl.running.setup.outside_study import answer_here  # loads Optuna
+            from automl.running.trials.outside_study import answer_here  # loads Optuna
 
             mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
             answer = answer_here(config, stored_config, mine)

@@ -8,9 +8,10 @@ sweep takes its trials over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
@@ -27,6 +28,7 @@ from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
+from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
 from automl.record.study_record import StudyRecord
@@ -107,18 +109,27 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
             requests.learn(trial.params, peak, kind)
 
 
-def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
-    """Return the trials of the study that run outside of any sweep."""
-    only = prepared.config.objective.kind is ObjectiveKind.outside
-    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
+def open_outside_trials(
+    prepared: PreparedStudy, study: Study, log: EventLog, directory: Path
+) -> OutsideTrials:
+    """Return the trials of the study in `directory` that run outside of any sweep."""
+    config, metrics = prepared.config, prepared.config.study.metrics
+    needs_reports = metrics.are_several and not config.study.shared
+    record = read_study(directory, keep_reports=True) if needs_reports else log.record
+    only = config.objective.kind is ObjectiveKind.outside
+    return OutsideTrials(study, log, record, metrics=metrics, only=only)
 
 
 def take_over_trials(
-    study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
+    study: Study,
+    record: StudyRecord,
+    tell: Callable[[TrialOutcome], None],
+    elsewhere: Container[int] = (),
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
+    """Return the trials that an earlier sweep left, without those that run `elsewhere`. Tell the
+    study logged outcomes and pauses."""
     unfinished = []
-    for asked in study.interrupted():
+    for asked in (asked for asked in study.interrupted() if asked.number not in elsewhere):
         trial = PlannedTrial(asked.number, asked.params)
         known = record.trials.get(asked.number)
         if known is None:
@@ -334,7 +345,7 @@ def open_sweep_parts(
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
-            open_outside_trials(prepared, study, log),
+            open_outside_trials(prepared, study, log, directory.path),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )

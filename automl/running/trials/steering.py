@@ -56,6 +56,8 @@ class StudySteering:
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._start_conditions, self._end_trial = start_conditions, end_trial
         self._outside, self._tell = parts.outside, tell
+        self._outside.leave_free()  # the sweep takes them over
+        loop.asking.outside_may_come = lambda: self._outside.may_come(loop.asking.n_trials)
         self._inbox = RequestInbox(parts.directory.path)
         self._looked_seconds = -math.inf
         self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer]] = {

@@ -75,7 +75,7 @@ class UnsweptStudy:
             directory=str(self.directory.path),
             time=now,
             n_trials=n_trials,
-            metric=self.prepared.config.study.metric,
+            metric=self.prepared.config.study.leading_metric,
             counts={state.value: n for state, n in counts.items()},
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=running,
@@ -130,7 +130,7 @@ def open_without_sweep(config: Config, stored_config: str) -> Iterator[UnsweptSt
             if not log.record.sweeps:  # MLflow's run of the study is made from it
                 settings = flat_settings(config)
                 log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
-            outside = open_outside_trials(prepared, study, log)
+            outside = open_outside_trials(prepared, study, log, directory.path)
             opened = UnsweptStudy(prepared, directory, study, log, outside)
             take_over_trials(study, log.record, opened.tell)
             yield opened
