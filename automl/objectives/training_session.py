@@ -310,11 +310,14 @@ class TrainingSession:
             if outcomes.is_pruning(error):  # the best report of a pruned trial can be the study's
                 record.write()
             raise
+        names = record.goal.several
+        if names and isinstance(returned, list | tuple) and len(returned) == len(names):
+            returned = dict(zip(names, returned, strict=True))
         if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
             record.conclude(returned)
         if isinstance(returned, FinalReport):
             returned = record.take_final_report(returned)
-        record.write()
+        record.finish()
         return returned
 
 

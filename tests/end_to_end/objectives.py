@@ -27,13 +27,16 @@ def study_folder(trial: automl.TrialContext) -> Path:
 
 def counts(trial: automl.TrialContext) -> None:
     """Twelve epochs, or as many as its param says, each with a checkpoint; writes down every epoch
-    that it really trains."""
+    that it really trains, and when, in which process."""
     state = trial.restore()
     n_epochs = int(trial.params.get("epochs", N_EPOCHS))
     for epoch in range(0 if state is None else state["epoch"] + 1, n_epochs):
+        began = time.time()
         hashlib.pbkdf2_hmac("sha256", b"work", b"", 30_000)  # about 10 ms
         with (trial.directory / "trained").open("a") as trained:
             trained.write(f"{epoch}\n")
+        with (trial.directory / "when").open("a") as when:
+            when.write(f"{os.getpid()} {began} {time.time()}\n")
         losses = {"train_loss": 1 / (epoch + 1), "val_loss": trial.number + 1 / (epoch + 1)}
         trial.report(epoch, losses, checkpoint=partial(dict, epoch=epoch))
 

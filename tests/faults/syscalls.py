@@ -36,6 +36,8 @@ CALLS = (
     *("openat", "mkdir", "read", "pread64", "write", "pwrite64", "ftruncate"),
     *("fsync", "fdatasync", "rename", "unlink", "flock", "fcntl"),
 )
+OWN_FILES = ("trained", "when")
+"""Names of the files that the objective itself writes."""
 LIMIT_SECONDS = 120.0
 """A sweep of seconds that takes longer hangs; where nothing can be delivered, it waits for 30 s."""
 
@@ -170,7 +172,7 @@ def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[Fau
     seen: Counter[tuple[str, str, str]] = Counter()
     for thread, call, opened, named in _LINE.findall(trace.read_text()):
         path = program.folder / (opened or named)
-        if path.is_relative_to(study) and path.name != "trained":  # which is the objective's own
+        if path.is_relative_to(study) and path.name not in OWN_FILES:
             seen[thread, call, str(path.relative_to(study))] += 1
     return sorted(
         {

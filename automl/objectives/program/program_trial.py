@@ -18,7 +18,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from automl.objectives.goal import StudyGoal
-from automl.objectives.program.printed_metrics import FindMetrics, PrintedReport, ReportGrouping
+from automl.objectives.program.printed_metrics import (
+    FindMetrics,
+    PrintedReport,
+    ReportGrouping,
+    normalize_name,
+)
 from automl.objectives.program.program_arguments import ProgramInputs, program_environment
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.running_program import ProgramEnd
@@ -32,7 +37,6 @@ from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
 from automl.record.texts import exit_status_text, fit_line
 from automl.trial import (
     FailedOutcome,
-    FinishedOutcome,
     InterruptedOutcome,
     LoggedPoint,
     OnEvent,
@@ -95,7 +99,7 @@ def outcome_of_program(
     number, now = record.spec.number, time.time()
     if end.status == 0:
         if record.best_value is not None:
-            return FinishedOutcome(number, now, record.best_value)
+            return outcomes.finished_outcome(record.best_value, record)
         cause = f"{_no_value(record, last)}{_left_behind(end.left_behind)}"
         return FailedOutcome(
             number, now, cause, hopeless=record.goal.metric not in record.metric_names
@@ -180,7 +184,12 @@ class ProgramTrial:
         self.peak_reporter = PeakReporter(self._get_peak)
         self.record = TrialReports(
             spec=spec,
-            goal=StudyGoal(setup.metric, setup.direction, tuple(spec.params)),
+            goal=StudyGoal(
+                setup.metric,
+                setup.direction,
+                tuple(spec.params),
+                more_metrics=setup.more_metrics,
+            ),
             on_event=on_event,
             checkpoint_every_seconds=math.inf,
             peak_reporter=self.peak_reporter,
@@ -214,6 +223,7 @@ class ProgramTrial:
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = json.loads((self._directory / BEST_REPORT_FILE).read_text())
             self.record.set_best(int(best["step"]), float(best["value"]))
+            self.record.further.newest |= best.get("newest", {})
         self.record.ask()
 
     def flush(self) -> None:
@@ -227,8 +237,10 @@ class ProgramTrial:
 
     def report(self, report: PrintedReport) -> None:
         """Take a printed report. Raises TrialPruned or TrialInterrupted."""
+        asked = {normalize_name(name): name for name in self._setup.more_metrics}
+        metrics = {asked.get(normalize_name(n), n): v for n, v in report.metrics.items()}
         with self.keeping_best():
-            self.record.report(report.step, report.metrics, None, None)
+            self.record.report(report.step, metrics, None, None)
 
     @contextmanager
     def keeping_best(self) -> Iterator[None]:
@@ -240,7 +252,9 @@ class ProgramTrial:
             finally:
                 step, value = self.record.best_step, self.record.best_value
                 if (step, value) != before:
-                    text = json.dumps({"step": step, "value": value})
+                    known = self.record.further.newest
+                    newest = {"newest": known} if known else {}
+                    text = json.dumps({"step": step, "value": value} | newest)
                     with self._storing():
                         write_atomically(self._directory / BEST_REPORT_FILE, text)
 
@@ -256,6 +270,7 @@ class ProgramTrial:
         """Report the metrics that the program printed last."""
         for report in self._grouping.rest():
             self.report(report)
+        self.record.finish()
 
     def write(self, chunk: bytes) -> None:
         """Write bytes to this process's standard output, if its file takes them."""

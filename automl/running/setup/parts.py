@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
-from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
+from automl.config import Config, ExecutionKind, ObjectiveKind, StudyConfig, TrackingStore
 from automl.devices.device_reader import DeviceReader
 from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
@@ -30,6 +30,7 @@ from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
+from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.optuna_trials import BegunTrials
 from automl.search.study import Study
@@ -44,6 +45,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
+    TrialState,
 )
 
 if TYPE_CHECKING:
@@ -116,10 +118,16 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
             requests.learn(trial.params, peak, kind)
 
 
+def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
+    """Return the trials of the study that run outside of any sweep."""
+    only = prepared.config.objective.kind is ObjectiveKind.outside
+    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
+
+
 def take_over_trials(
     study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
+    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
     unfinished = []
     for asked in study.interrupted():
         trial = PlannedTrial(asked.number, asked.params)
@@ -129,6 +137,8 @@ def take_over_trials(
         elif known.outcome is not None and known.state.is_final:
             tell(known.outcome)
         else:
+            if known.state is TrialState.PAUSED:
+                study.pauses.pause(asked.number)
             oom, deaths = known.n_out_of_memory, known.n_deaths
             may_pack = oom == deaths == 0
             unfinished.append(
@@ -157,6 +167,8 @@ class SweepParts:
     log: EventLog
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
+    outside: OutsideTrials
+    """The trials that run outside of any sweep."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
     """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
@@ -236,11 +248,11 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
+        judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
     )
 
 
-def _store_config(directory: StudyDirectory, stored_config: str) -> None:
+def store_config(directory: StudyDirectory, stored_config: str) -> None:
     """Store the config, without which the study cannot be resumed. Raises StorageError."""
     path = directory.files.config
     try:
@@ -327,13 +339,14 @@ def open_sweep_parts(
         delivery.wait_usable(READY_SECONDS)
         if others is None:
             prepared = prepared.noting(restore_lost_events(study, log))
-        _store_config(directory, stored_config)
+        store_config(directory, stored_config)
         executor = make_executor(
             prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
         )
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
+            open_outside_trials(prepared, study, log),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )
