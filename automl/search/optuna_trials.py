@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import optuna
 from optuna.distributions import (
@@ -40,7 +40,12 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialState,
+    trial_name,
 )
+
+BegunTrials: TypeAlias = Mapping[int, Params]
+"""The params of the trials that have begun, by number."""
+NO_TRIALS: BegunTrials = {}
 
 
 def optuna_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
@@ -81,6 +86,29 @@ def optuna_running_trial(
         system_attrs={},
         intermediate_values={},
     )
+
+
+def restore_trials(
+    storage: BaseStorage,
+    study_id: int,
+    begun: BegunTrials,
+    space_at: Callable[[int], SearchSpace],
+) -> int:
+    """Add the trials to the study that it has lost, as running, and return their number.
+
+    Trials between them that have not begun are added without params. Raises ValueError for params
+    that are suggested while a trial runs, whose distributions are not known.
+    """
+    first, end = len(storage.get_all_trials(study_id, deepcopy=False)), max(begun, default=-1) + 1
+    for number in range(first, end):
+        params, known = begun.get(number, {}), optuna_distributions(space_at(number))
+        if unknown := set(params) - set(space_at(number).names):
+            raise ValueError(f"it has lost trial {number} with {', '.join(sorted(unknown))}")
+        searched = {name: known[name] for name in known if name in params}
+        values = {name: params[name] for name in searched}
+        trial = optuna_running_trial(number, values, searched, {MLFLOW_RUN: trial_name(number)})
+        storage.create_new_trial(study_id, template_trial=trial)
+    return max(0, end - first)
 
 
 def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:

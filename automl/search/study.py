@@ -25,6 +25,8 @@ from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
+    NO_TRIALS,
+    BegunTrials,
     EndedTrial,
     TrialNotes,
     as_pruned,
@@ -35,6 +37,7 @@ from automl.search.optuna_trials import (
     optuna_end,
     optuna_running_trial,
     outcome_values,
+    restore_trials,
     storage_values,
     store_reached,
     stored_reached,
@@ -95,11 +98,7 @@ class Study:
     """An open study of one sweep; made by `Study.open`, and closed when the sweep ends."""
 
     def __init__(
-        self,
-        config: StudyConfig,
-        opened: OpenStorage,
-        rules: StudyRules,
-        standings: StudyStandings,
+        self, config: StudyConfig, opened: OpenStorage, rules: StudyRules, standings: StudyStandings
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
@@ -109,8 +108,7 @@ class Study:
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
         self._metrics = config.metrics
-        self._opened = opened
-        self._storage = opened.storage
+        self._opened, self._storage = opened, opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
         self._space = rules.space
         """The space of the params with which a new trial begins."""
@@ -122,7 +120,7 @@ class Study:
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
-        self._study_id = -1
+        self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
@@ -137,12 +135,14 @@ class Study:
         rules: StudyRules,
         directory: Path,
         opened: OpenStorage | None = None,
+        begun: BegunTrials = NO_TRIALS,
     ) -> Self:
         """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
-        `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
-        identity, unusable storage, a space that the sampler cannot take, enqueued params outside
-        the space), StudyInUseError or StorageError.
+        `opened` replaces the storage that `config` names. `begun`: trials of the event log, of
+        which those that the storage has lost are put back. Raises ConfigError (changed identity,
+        unusable storage, a space that the sampler cannot take, enqueued params outside the space),
+        StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue if not rules.edits else ()):
@@ -151,6 +151,7 @@ class Study:
         opened = opened or open_storage(config.storage, directory)
         try:
             study = cls(config, opened, rules, standings)
+            study._begun = begun
             if asks_for_params:
                 inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
@@ -409,7 +410,9 @@ class Study:
             self._storage, self.stored_name, config.metrics, identity, where
         )
         name_metrics(self._storage, self.stored_name, config.metrics)
-        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
+        storage, study_id = self._storage, self._study_id
+        self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
+        for trial in storage.get_all_trials(study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if (request := trial.system_attrs.get(REQUEST)) is not None:
                 self.by_request[request] = trial.number
