@@ -24,6 +24,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from automl.record.step_runs import StepRuns
 from automl.record.trial_record import RANKED_STATES, is_value_returned, may_be_best, rank_trial
 from automl.search.pruners.pruner import Pruner
 from automl.trial import Direction, Params, ParamValue, TrialState
@@ -104,7 +105,7 @@ class RankedTrial:
 class _ReportCurve:
     """The reports of a trial that has not ended."""
 
-    steps: set[int] = field(default_factory=set)
+    steps: StepRuns = field(default_factory=StepRuns)
     last_step: int = -1
     best_key: float = math.inf
     best_finite_key: float = math.inf

@@ -41,6 +41,7 @@ from automl.objectives.reports.report_values import (
 )
 from automl.objectives.trial_context import TrialInterrupted, TrialPruned
 from automl.record.lease import OthersFolderError, TrialFolderFence
+from automl.record.step_runs import StepRuns
 from automl.record.study_files import CHECKPOINT_NAMES
 from automl.trial import (
     CheckpointKind,
@@ -98,7 +99,7 @@ class TrialReports:
     _n_steps: int = field(default_factory=step_counter.n_steps_taken)
     """Number of steps that this process had taken at the last report."""
     _best: BestReport | None = None
-    _reported_now: set[int] = field(default_factory=set)
+    _reported_now: StepRuns = field(default_factory=StepRuns)
     _getters: ReportGetters = field(default_factory=ReportGetters)
     """The getters of the newest report."""
     _has_warned_of_repeat: bool = False
