@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from automl.record.device_time import DeviceTime
-from automl.record.step_runs import StepRuns
 from automl.record.texts import fit_line
 from automl.record.trial_record import (
     RANKED_STATES,
@@ -42,6 +41,7 @@ from automl.trial import (
     TrialTagged,
     ValuesLogged,
 )
+from automl.trial.step_runs import StepRuns
 
 
 @dataclass(frozen=True)

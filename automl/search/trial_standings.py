@@ -24,10 +24,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from automl.record.step_runs import StepRuns
 from automl.record.trial_record import RANKED_STATES, is_value_returned, may_be_best, rank_trial
 from automl.search.pruners.pruner import Pruner
 from automl.trial import Direction, Params, ParamValue, TrialState
+from automl.trial.step_runs import StepRuns
 
 ReportPoint: TypeAlias = tuple[int, float]
 """A step and its value."""

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.record.step_runs import StepRuns
 from automl.record.study_record import LoggedHistory
 from automl.trial import MetricsReported
+from automl.trial.step_runs import StepRuns
 
 
 @given(st.lists(st.integers(0, 30) | st.integers(0, 10**9)), st.lists(st.integers(-1, 40)))

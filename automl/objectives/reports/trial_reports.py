@@ -41,7 +41,6 @@ from automl.objectives.reports.report_values import (
 )
 from automl.objectives.trial_context import TrialInterrupted, TrialPruned
 from automl.record.lease import OthersFolderError, TrialFolderFence
-from automl.record.step_runs import StepRuns
 from automl.record.study_files import CHECKPOINT_NAMES
 from automl.trial import (
     CheckpointKind,
@@ -58,6 +57,7 @@ from automl.trial import (
     ValuesLogged,
     Verdict,
 )
+from automl.trial.step_runs import StepRuns
 
 logger = logging.getLogger(__name__)
 _MAX_REPEATED = 10_000
