@@ -63,6 +63,8 @@ class RequestAnswer:
     """The answer for people; where the request was refused: the rule, the value and the remedy."""
     done: bool = True
     """Whether the request was carried out; false: it was refused."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The answer for programs, as plain values of JSON, where the text does not have all of it."""
 
 
 def write_request(study: Path, kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
@@ -121,6 +123,12 @@ def answer_request(study: Path, request: StudyRequest, answer: RequestAnswer) ->
         (folder / f"{request.id}{_REQUEST_SUFFIX}").unlink(missing_ok=True)
     except OSError as error:
         raise StorageError(file_error_text(folder, "written", error)) from error
+
+
+def withdraw_request(study: Path, request: StudyRequest) -> None:
+    """Remove a request that nobody has answered."""
+    with suppress(OSError):
+        (StudyFiles(study).requests / f"{request.id}{_REQUEST_SUFFIX}").unlink(missing_ok=True)
 
 
 class RequestInbox:

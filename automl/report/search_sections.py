@@ -123,7 +123,13 @@ def verdict_section(data: StudyData) -> ReportSection:
         f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
         f"{params_text(best.params) or 'no params'}.{_spread_sentence(best)}"
     ]
-    sentences += _gain_sentences(data, valued)
+    if record.metrics.are_several:
+        sentences.append(
+            f"It is a compromise: the front below has the others. Params and curves are shown by "
+            f"{metric.name}, which leads."
+        )
+    else:
+        sentences += _gain_sentences(data, valued)
     sentences += _baseline_sentences(data)
     if edges := range_edges(data, best):
         sentences.append(_edges_sentence(edges))

@@ -157,6 +157,15 @@ class OpenStorage:
                 "that, then resume the study."
             ) from error
 
+    def check_number(self, study_id: int, number: int, trial_id: int, name: str) -> None:
+        """Raise StorageError if another program has added trials to the study in its database."""
+        stored = self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        if stored != trial_id:
+            raise StorageError(
+                f"study.name={name}: another program adds trials to this study in "
+                f"{self.where}; stop it, then resume the study."
+            )
+
 
 def open_storage(url: str | None, directory: Path) -> OpenStorage:
     """Open the database at `url`, or the journal in the study directory when it is None.
@@ -251,17 +260,6 @@ def load_optuna_study(
     """
     readable = cast(BaseStorage, _AskedParamsView(storage, show))
     return optuna.load_study(study_name=name, storage=readable, sampler=sampler)
-
-
-def refuse_foreign_trial(
-    opened: OpenStorage, name: str, study_id: int, number: int, trial_id: int
-) -> None:
-    """Raise StorageError if another program has added trials to the study in its database."""
-    if opened.storage.get_trial_id_from_study_id_trial_number(study_id, number) != trial_id:
-        raise StorageError(
-            f"study.name={name}: another program adds trials to this study in {opened.where}; stop "
-            "it, then resume the study."
-        )
 
 
 def silence_optuna() -> None:

@@ -26,15 +26,19 @@ from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
     MLFLOW_RUN,
     EndedTrial,
+    TrialNotes,
     as_pruned,
     ended_trial,
     mark_enqueued,
-    name_metric,
-    note_trial_end,
+    name_metrics,
     optuna_distributions,
     optuna_end,
     optuna_running_trial,
-    set_excess,
+    outcome_values,
+    storage_values,
+    store_reached,
+    stored_reached,
+    stored_values,
     trial_state_of,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
@@ -49,7 +53,6 @@ from automl.search.storage import (
     damage_as_error,
     load_optuna_study,
     open_storage,
-    refuse_foreign_trial,
 )
 from automl.search.study_identity import (
     StudyIdentity,
@@ -72,7 +75,6 @@ from automl.trial import (
     ParamsNotSuggested,
     ParamValue,
     SpaceEntry,
-    TooLargeOutcome,
     TrialOutcome,
     TrialState,
     TrialTagged,
@@ -106,7 +108,7 @@ class Study:
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
-        self._metric, self._direction = config.metric, config.decided_direction
+        self._metrics = config.metrics
         self._opened = opened
         self._storage = opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
@@ -145,9 +147,7 @@ class Study:
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue if not rules.edits else ()):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = StudyStandings(
-            config.decided_direction, rules.pruner, rules.choice, rules.pruners
-        )
+        standings = StudyStandings(config.metrics, rules.pruner, rules.choice, rules.pruners)
         opened = opened or open_storage(config.storage, directory)
         try:
             study = cls(config, opened, rules, standings)
@@ -211,7 +211,7 @@ class Study:
             mark_enqueued(trial, point, self._space)
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
-        refuse_foreign_trial(self._opened, self.name, self._study_id, number, trial_id)
+        self._opened.check_number(self._study_id, number, trial_id, self.name)
         self._trial_ids.append(trial_id)
         with self._lock:
             self._standings.start(params)
@@ -268,13 +268,14 @@ class Study:
         stored: list[tuple[int, ReportPoint]] = []
         with self._lock:
             for report in reports:
-                value = report.metrics.get(self._metric)
-                if value is not None:
-                    points = self._standings.record(report.trial, report.step, float(value))
-                    stored += [(report.trial, point) for point in points]
+                points = self._standings.record_metrics(report.trial, report.step, report.metrics)
+                stored += [(report.trial, point) for point in points]
+            reached = {trial: self._standings.reached(trial) for trial, _ in stored}
         with self._opened.guard():
             for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
+            for trial, points_at in reached.items():
+                store_reached(self._storage, self._trial_ids[trial], points_at)
         with self._lock:
             return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
@@ -298,18 +299,17 @@ class Study:
         optuna_state, state, value = optuna_end(outcome)
         trial_id = self._trial_ids[number]
         with self._opened.guard():
-            if isinstance(outcome, TooLargeOutcome):
-                set_excess(self._storage, self.stored_name, trial_id, outcome)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
-            note_trial_end(self._storage, trial_id, outcome, device)
-            values = None if value is None else [value]
+            notes = TrialNotes(self._storage, self.stored_name, trial_id)
+            notes.note_end(outcome, device, self._metrics)
+            values = storage_values(outcome, value, self._metrics)
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
             if self.suggester is not None:
                 self.suggester.take_ended(self._storage.get_trial(trial_id))
         with self._lock:
-            self._standings.end(number, state, value)
+            self._standings.end(number, state, value, outcome_values(outcome))
 
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; RUNNING counts all that have not ended."""
@@ -318,6 +318,10 @@ class Study:
     def best(self) -> RankedTrial | None:
         """Return the trial with the best value; pruned ones count unless values are returned."""
         return self._standings.best()
+
+    def front(self) -> tuple[RankedTrial, ...]:
+        """Return the trials that no other is better than; of one metric, the best one alone."""
+        return self._standings.front()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
@@ -387,7 +391,10 @@ class Study:
         paused = self.pauses.all()
         shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
         own = [self._history.adapt(trial, self._distributions) for trial in shown]
-        return self._earlier.before(own, self.n_asked, self._direction, self._space) + own
+        return (
+            self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
+            + own
+        )
 
     # --- opening ---
 
@@ -399,9 +406,9 @@ class Study:
         elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.decided_direction, identity, where
+            self._storage, self.stored_name, config.metrics, identity, where
         )
-        name_metric(self._storage, self.stored_name, self._metric)
+        name_metrics(self._storage, self.stored_name, config.metrics)
         for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if (request := trial.system_attrs.get(REQUEST)) is not None:
@@ -421,9 +428,11 @@ class Study:
             params |= asked_params
             self.suggester.take_ended(trial)
         number = self._standings.start(params)
-        self._standings.replay(number, trial.intermediate_values.items())
+        reached = stored_reached(trial)
+        self._standings.replay(number, trial.intermediate_values.items(), reached)
         value = trial.values[0] if trial.values else None
-        self._standings.end(number, trial_state_of(trial), value)
+        values = stored_values(trial, self._metrics)
+        self._standings.end(number, trial_state_of(trial), value, values)
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Go on with a trial that has not ended.
@@ -445,6 +454,6 @@ class Study:
                 self._storage.set_trial_param(trial._trial_id, name, value, distribution)
         if trial.state is OptunaState.WAITING:
             self._storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
-        number = self._standings.start(params)
-        self._standings.replay(number, trial.intermediate_values.items())
+        number, reached = self._standings.start(params), stored_reached(trial)
+        self._standings.replay(number, trial.intermediate_values.items(), reached)
         self._interrupted.append(AskedTrial(number, params))

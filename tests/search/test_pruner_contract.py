@@ -17,7 +17,7 @@ from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.trial_standings import StudyStandings
-from automl.trial import Direction
+from automl.trial import Direction, StudyMetrics
 
 EAGER: dict[str, Pruner] = {
     "halving": SuccessiveHalving(min_steps=2, factor=3, min_trials=4),
@@ -37,7 +37,7 @@ every_pruner = pytest.mark.parametrize("pruner", PRUNERS.values(), ids=PRUNERS)
 
 def judge_together(pruner: Pruner, values: dict[int, float]) -> set[int]:
     """The trials pruned when all report one step together, in the order of `values`."""
-    table = StudyStandings(Direction.minimize, pruner)
+    table = StudyStandings(StudyMetrics.single(Direction.minimize), pruner)
     for _ in values:
         table.start({})
     for number, value in values.items():

@@ -14,7 +14,7 @@ from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.trial_standings import StudyStandings
-from automl.trial import Direction, TrialState
+from automl.trial import Direction, StudyMetrics, TrialState
 
 HALVING = SuccessiveHalving(min_steps=2, factor=3, min_trials=4)
 MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
@@ -23,7 +23,7 @@ MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
 def standings(
     pruner: Pruner, n_trials: int, direction: Direction = Direction.minimize
 ) -> StudyStandings:
-    table = StudyStandings(direction, pruner)
+    table = StudyStandings(StudyMetrics.single(direction), pruner)
     for _ in range(n_trials):
         table.start({})
     return table

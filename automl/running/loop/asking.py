@@ -189,6 +189,8 @@ class TrialAsker:
     """Answers running trials that ask for params."""
     others: PeerSweepsObserved = field(default_factory=PeerSweepsObserved)
     """State of the sweeps on other machines that work on the study. By default there are none."""
+    outside_may_come: Callable[[], bool] = bool
+    """Returns whether results of trials that run outside of any sweep may still be told."""
     refusal: AdmissionRefusal | None = None
     """Why no new trial is asked for now."""
     gain: Callable[[], str | None] = lambda: None
@@ -218,7 +220,8 @@ class TrialAsker:
     @property
     def may_come(self) -> bool:
         """Whether another trial may come, perhaps one that another sweep leaves."""
-        return self.wants_more or self._in_vain or self.others.run or self.others.may_run()
+        more = self.outside_may_come()
+        return self.wants_more or self._in_vain or self.others.run or self.others.may_run() or more
 
     def shortage(self, queue: TrialQueue, placing: TrialPlacer) -> DeviceShortage | None:
         """Return the shortage of devices, or None if no trial waits for a device."""

@@ -47,6 +47,8 @@ class FailureStreak:
 
     last: FailedOutcome | UnfitTrialFinding | None = None
     n_same: int = 0
+    has_succeeded: bool = False
+    """Whether a trial came to its end without a failure, so that the objective fits the config."""
 
     @property
     def last_cause(self) -> str | None:
@@ -57,10 +59,12 @@ class FailureStreak:
         same = self.last is not None and self.last.cause == failed.cause
         self.n_same = self.n_same + 1 if same else 1
         self.last = failed
-        return failed.hopeless or self.n_same >= MAX_SAME_FAILURES
+        is_hopeless = failed.hopeless and not self.has_succeeded
+        return is_hopeless or self.n_same >= MAX_SAME_FAILURES
 
     def ended(self) -> None:
         """Reset the count after a trial that came to its end without a failure."""
+        self.has_succeeded = True
         self.n_same = 0
 
 

@@ -217,9 +217,10 @@ class TrialCarrier:
         except StorageError as error:
             self._post(SweepFailed(error))
 
-    def _append(self, event: TrialEvent) -> None:
+    def _append(self, event: TrialEvent) -> bool:
+        """Log the event; return False for what was logged before an interruption."""
         try:
-            self._log.append(event)  # drops a step that was logged before an interruption
+            return self._log.append(event)
         except StorageError as error:
             self._post(SweepFailed(error))
             raise
@@ -244,10 +245,12 @@ class TrialCarrier:
             event = replace(
                 event, predicted_bytes=carried.request.memory_bytes, source=carried.request.source
             )
-        self._append(event)
+        is_new = self._append(event)
         match event:
             case MetricsReported():
-                if event.trial not in self.latest:  # by the first report its context is up
+                # By the first report its context is up. A trial that goes on tells its old ones
+                # first, before it trains.
+                if is_new and event.trial not in self.first:
                     self.first[event.trial] = event
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event

@@ -59,6 +59,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts, learn_memory, take_over_trials
+from automl.running.setup.several_metrics import LimitWatch
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import (
@@ -135,6 +136,7 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
         self._questions = self._open_questions()
+        self._limits = LimitWatch(parts.config.study.metrics)
         chooser, admission = open_pace_model(parts), config.admission
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
@@ -179,13 +181,15 @@ class SweepRunner:
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
         self._retention = CheckpointRetention(
-            config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
+            config.tracking.keep_best,
+            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
+            *(parts.log, parts.directory.files),
         )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            parts, self.loop, self.carrier, self._start_conditions, self._end
+            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
         )
 
     def run(self) -> int:
@@ -238,6 +242,9 @@ class SweepRunner:
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
         unfinished = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
+        self.parts.outside.leave_free()  # this sweep runs them
+        elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
+        unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
         self.loop.take_over(unfinished, self.parts.study.pauses.all())
         self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
@@ -294,7 +301,7 @@ class SweepRunner:
     # --- what the loop decides is done here ---
 
     def ask(self) -> PlannedTrial | None:
-        asked = self.parts.study.ask()
+        asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
         repeated = self._repeated
@@ -314,7 +321,9 @@ class SweepRunner:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
         gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
-        return TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
+        asker = TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
+        asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
+        return asker
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggester
@@ -378,7 +387,7 @@ class SweepRunner:
         self._retention.trial_ended(outcome.trial)
         self.viewer.trial_ended(outcome)
         self._deadline_seconds = self.refit_step.trials_until_seconds
-        for line in self._questions.found():
+        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)

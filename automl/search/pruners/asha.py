@@ -26,6 +26,7 @@ class PromotingHalving(SuccessiveHalving):
     """
 
     pauses: ClassVar[bool] = True
+    several_metrics: ClassVar[bool] = False
 
     factor: int = 4
     """One in `factor` of the trials that reach a rung goes on, at once or later."""

@@ -23,6 +23,9 @@ from automl.config import PrunerConfig
 class Pruner(PrunerConfig, ABC):
     """Decides which trials end early; has no state. Training processes use its `rungs`, too."""
 
+    several_metrics: ClassVar[bool] = False
+    """Judges trials by several metrics: the key of a trial is then its place among all at the
+    rung."""
     pauses: ClassVar[bool] = False
     """Whether a trial that stops at a rung is paused there, and goes on once `promotes` says so."""
 

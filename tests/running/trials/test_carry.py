@@ -110,11 +110,14 @@ class Scene:
 
         def look() -> None:
             self.seen.append(self.ledger.snapshot())
+            self.first.append(self.carrier.first.get(KEY))
             if program_peaks is not None:
                 program_peaks.read(holding(2 ** (len(self.seen) - 1)))
 
         executor.look = look
         self.seen = [self.ledger.snapshot()]
+        self.first: list[MetricsReported | None] = []
+        """What was the first report of the execution, after each event."""
         with EventLog.open(self.log_path) as log:
             carrier = TrialCarrier(
                 executor=executor,
@@ -216,6 +219,19 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
 
 def stamped(peak: MemoryPeakMeasured, request: ResourceRequest = PREDICTED) -> MemoryPeakMeasured:
     return replace(peak, predicted_bytes=request.memory_bytes, source=request.source)
+
+
+def test_what_a_trial_that_goes_on_had_reported_is_no_report_of_this_execution(
+    scene: Scene,
+) -> None:
+    """It tells it before it trains: its context may not be up, and its pace is another's."""
+    scene.carry(REPORT, InterruptedOutcome(KEY, 2.0, "the sweep stops"))
+    scene.ledger = Ledger()  # another sweep's
+    new = replace(REPORT, time=9.0, step=1)
+    scene.carry(ProcessHosted(KEY, 8.0, PROCESS), replace(REPORT, time=8.5), new, FINISHED)
+    assert scene.first == [None, None, new, None]
+    contexts = [seen.on(device_id("GPU-a")).contexts for seen in scene.seen[1:4]]
+    assert [context[PROCESS].is_awaited for context in contexts] == [True, True, False]
 
 
 def test_a_peak_is_logged_with_what_was_asked_for_and_why(scene: Scene) -> None:
