@@ -37,6 +37,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialState,
+    trial_name,
 )
 
 
@@ -78,6 +79,15 @@ def optuna_running_trial(
         system_attrs={},
         intermediate_values={},
     )
+
+
+def optuna_new_trial(
+    number: int, params: Params, distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """Return a new trial for Optuna, with those of its params that have a distribution."""
+    searched = {name: d for name, d in distributions.items() if name in params}
+    known = {name: params[name] for name in searched}
+    return optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
 
 
 def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:

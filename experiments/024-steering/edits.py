@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from automl.record.event_log import read_events
-from automl.record.study_requests import RequestInbox
+from automl.record.study_requests import FolderRequestQueue
 from automl.trial import TrialStarted
 
 N_TIMES = 5
@@ -60,7 +60,7 @@ def main() -> None:
         say("edit, to its answer", [answer for answer, _ in edits])
         say("pause, to its answer", [pause for pause, _ in pairs])
         say("resume, to its answer", [resume for _, resume in pairs])
-        inbox = RequestInbox(study)
+        inbox = FolderRequestQueue(study)
         begun = time.perf_counter()
         for _ in range(N_LOOKS):
             assert not inbox.pending()

@@ -30,6 +30,7 @@ from automl.record.lease import this_holder
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE
 from automl.record.study_record import StudyRecord
+from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.study import Study
@@ -41,6 +42,7 @@ from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
+    StudyEdited,
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
@@ -75,6 +77,24 @@ class NoPeerSweeps:
     def trouble(self) -> str | None:
         """Return None, since there is no database."""
         return None
+
+    def has_trial(self, trial: int) -> bool:
+        """Return False, since no other sweep has trials."""
+        return False
+
+    def is_left(self, trial: int) -> bool:
+        """Return False, since every trial is this sweep's."""
+        return False
+
+    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
+        """Do nothing, since nobody else records edits."""
+
+    def add_news(self) -> None:
+        """Do nothing, since nobody else does anything."""
+
+    def hear(self) -> bool:
+        """Return True: all that happens to the study is known."""
+        return True
 
 
 def restore_lost_events(study: Study, log: EventLog) -> int:
@@ -146,6 +166,8 @@ class SweepParts:
     log: EventLog
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
+    requests: RequestQueue
+    """What commands ask this sweep for."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
     """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
@@ -154,6 +176,13 @@ class SweepParts:
     @property
     def config(self) -> Config:
         return self.prepared.config
+
+    def record_edit(self, prepared: PreparedStudy) -> bool:
+        """Record the last edit of the study. False: other sweeps have edited it or asked for trials
+        since it was composed, or its database is away. Raises StorageError."""
+        if isinstance(self.others, NoPeerSweeps):
+            return self.log.append(prepared.edits[-1])
+        return self.others.record_edit(prepared)
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -322,6 +351,9 @@ def open_sweep_parts(
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
+            FolderRequestQueue(directory.path, directory.locked_time)
+            if others is None
+            else others.requests,
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )
