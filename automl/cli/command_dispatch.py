@@ -185,7 +185,7 @@ def _stored_composer(arguments: CommandLine) -> Callable[[], Config]:
     """Return a function that composes the settings which the study has when it is called."""
     from automl.cli.compose import compose_command
 
-    places = ("study.name=", "study.dir=")
+    places = ("study.name=", "study.dir=", "study.storage=")
     where = tuple(word for word in arguments.overrides if word.startswith(places))
     return lambda: compose_command(replace(arguments, overrides=where)).config
 
@@ -193,9 +193,8 @@ def _stored_composer(arguments: CommandLine) -> Callable[[], Config]:
 def _comparer(composed: ComposedConfig) -> Callable[[], bool]:
     """Return a function that tells whether the settings are those that the study has."""
     from automl.cli.stored_config import is_unchanged
-    from automl.record.studies import study_path
 
-    return lambda: is_unchanged(study_path(composed.config.study), composed.stored_config)
+    return lambda: is_unchanged(composed.config.study, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

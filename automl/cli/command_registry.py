@@ -63,9 +63,9 @@ class Command:
     file: str = ""
     """The module in `automl/commands/` whose function of the command's name runs it; empty: a
     module of the command's name, whose function is `run`."""
-    is_current: bool = False
-    """Whether the settings of a shared study are those that its database has now, total and edits;
-    else those that this folder knows."""
+    asks_sweeps: bool = False
+    """Whether it asks the sweeps of a study for something. Of a shared study it needs the database,
+    and settings, total and edits as they are there now."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -85,7 +85,7 @@ _ALL = (
         "resume",
         "go on with study.name=NAME from its own stored config",
         StoredPart.WHOLE,
-        is_current=True,
+        asks_sweeps=True,
     ),
     Command(
         "status",
@@ -170,13 +170,13 @@ _ALL = (
         "edit",
         "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
         StoredPart.EDITABLE,
-        is_current=True,
+        asks_sweeps=True,
     ),
     Command(
         "enqueue",
         "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
         StoredPart.WHOLE,
-        is_current=True,
+        asks_sweeps=True,
         file="steering",
     ),
     Command(
@@ -185,6 +185,7 @@ _ALL = (
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
+        asks_sweeps=True,
     ),
     Command(
         "pause",
@@ -192,6 +193,7 @@ _ALL = (
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
+        asks_sweeps=True,
     ),
     Command(
         "rename",

@@ -263,14 +263,16 @@ def _register_stored(study: Path, overrides: Sequence[Override], command: Comman
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     whole = stored_part in (StoredPart.WHOLE, StoredPart.EDITABLE)
     replaced = replaced_sections(overrides)
-    storage = _value_of("study.storage", overrides) or OmegaConf.select(stored, "study.storage")
     if whole:
-        shared = StudyConfig(name=study.name, dir=str(study.parent), storage=str(storage))
-        if shared.shared and command.is_current:
-            from automl.record.sharing.study_fetch import fetch_study  # loads psycopg
-
-            stored["study"]["n_trials"] = fetch_study(shared).n_trials
-        _apply_new_edits(stored, study, is_shared=shared.shared)
+        address = _value_of("study.storage", overrides) or OmegaConf.select(
+            stored, "study.storage", throw_on_resolution_failure=False
+        )
+        stored_study = StudyConfig(name=study.name, dir=str(study.parent))
+        stored_study.storage = None if address is None else str(address)
+        if stored_study.shared and command.asks_sweeps:
+            refuse_foreign_study(study, plain_values(stored), overrides)
+            _bring_up_to_date(stored, stored_study)
+        _apply_new_edits(stored, stored_study)
     if stored_part is StoredPart.EDITABLE:
         _drop_notes_on_credentials(stored)
     _schema_for_kind(stored)
@@ -285,36 +287,51 @@ def _register_stored(study: Path, overrides: Sequence[Override], command: Comman
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in kept_keys if key not in replaced])
     storage = (plain.get("study") or {}).get("storage")
-    if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED_TEXT):
+    unknown = (None,) if command.asks_sweeps else (None, NOT_STORED_TEXT)
+    if stored_part is StoredPart.STORES and storage not in unknown:
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
     refuse_foreign_study(study, plain_values(node), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
-def is_unchanged(study: Path, stored_config: str) -> bool:
+def is_unchanged(study: StudyConfig, stored_config: str) -> bool:
     """Return whether a composed config has the settings that the study has now, wherever the
     command was given."""
-    stored = OmegaConf.load(StudyFiles(study).config)
+    assert study.name is not None
+    stored = OmegaConf.load(StudyFiles(Path(study.dir) / study.name).config)
     assert isinstance(stored, DictConfig), "the config was composed from it"
-    given = plain_values(OmegaConf.create(stored_config))
-    is_shared = StudyConfig(storage=given["study"]["storage"]).shared
-    _apply_new_edits(stored, study, is_shared=is_shared)
-    now = plain_values(stored)
-    # The total of a shared study is what its database has.
-    for key in ("relative_to", *(("n_trials",) if is_shared else ())):
-        now["study"][key] = given["study"][key]
+    if study.shared:
+        _bring_up_to_date(stored, study)
+    _apply_new_edits(stored, study)
+    now, given = plain_values(stored), plain_values(OmegaConf.create(stored_config))
+    now["study"]["relative_to"] = given["study"]["relative_to"]
     return bool(now == given)
 
 
-def _apply_new_edits(stored: DictConfig, study: Path, *, is_shared: bool) -> None:
+def _bring_up_to_date(stored: DictConfig, study: StudyConfig) -> None:
+    """Bring the folder of a shared study up to date, if it has begun, and its total of trials.
+
+    Raises ConfigError where the database cannot be used, and StorageError.
+    """
+    from automl.record.sharing.study_fetch import (  # loads psycopg
+        fetch_stored_config,
+        fetch_study,
+    )
+
+    if fetch_stored_config(study) is not None:
+        stored["study"]["n_trials"] = fetch_study(study).n_trials
+
+
+def _apply_new_edits(stored: DictConfig, study: StudyConfig) -> None:
     """Change the settings that the last sweep stored by the edits since.
 
     The log of a shared study has sweeps of other folders, so its settings tell how many they have.
     """
     from automl.record.event_log import read_edits  # most commands read no log here
 
-    edits = read_edits(StudyFiles(study).events, since_sweep=not is_shared)
-    if is_shared:
+    log = StudyFiles(Path(study.dir) / str(study.name)).events
+    edits = read_edits(log, since_sweep=not study.shared)
+    if study.shared:
         n_edits = stored["study"].get("n_edits", 0)
         stored["study"]["n_edits"], edits = len(edits), edits[n_edits:]
     apply_edits(stored, edits)
@@ -341,6 +358,8 @@ def _drop_notes_on_credentials(node: DictConfig) -> None:
         value = node._get_node(key)
         if isinstance(value, DictConfig):
             _drop_notes_on_credentials(value)
+        elif key == "storage":
+            continue  # which tells where the edit goes
         elif isinstance(value, Node) and value._value() == NOT_STORED_TEXT:
             del node[key]
 

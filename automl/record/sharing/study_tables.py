@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
 
 from automl.errors import ConfigError
-from automl.record.event_log import decode_event
+from automl.record.event_log import UnreadableLineError, decode_event
 from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
 from automl.trial import StudyEdited
@@ -417,8 +418,11 @@ def find_edits(cursor: psycopg.Cursor, study: int) -> tuple[StudyEdited, ...]:
         "SELECT line FROM automl_events WHERE study = %s AND byte_offset = 0 ORDER BY place",
         (study,),
     )
-    events = [decode_event(_one_line(line)) for (line,) in cursor]
-    return tuple(event for event in events if isinstance(event, StudyEdited))
+    edits = []
+    for (line,) in cursor:
+        with suppress(UnreadableLineError):  # one of another version, as in the log's copy
+            edits.append(decode_event(_one_line(line)))
+    return tuple(edit for edit in edits if isinstance(edit, StudyEdited))
 
 
 def _one_line(line: str) -> bytes:
