@@ -69,7 +69,7 @@ def sweep(
     `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
     `direction` is "minimize" or "maximize". `sampler` is "auto", "gp", "tpe", "random", "grid",
-    "qmc" or "cmaes"; `pruner` is "none", "median" or "halving". All other settings are
+    "qmc" or "cmaes"; `pruner` is "none", "median", "halving" or "asha". All other settings are
     `overrides`, as on the command line, `["training.epochs=5"]`, or as a dict,
     `{"training.epochs": 5}`.
 

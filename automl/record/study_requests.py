@@ -82,6 +82,8 @@ class RequestAnswer:
     """The answer for people; where the request was refused: the rule, the value and the remedy."""
     done: bool = True
     """Whether the request was carried out; false: it was refused."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The answer for programs, as plain values of JSON, where the text does not have all of it."""
 
 
 class RequestQueue(ABC):
@@ -111,6 +113,10 @@ class RequestQueue(ABC):
 
         `is_late`: of several sweeps that have to answer those that have are enough.
         """
+
+    @abstractmethod
+    def withdraw(self, request: StudyRequest) -> None:
+        """Remove a request that nobody has answered."""
 
     @abstractmethod
     def pending(self) -> list[StudyRequest]:
@@ -197,6 +203,10 @@ class FolderRequestQueue(RequestQueue):
             answer.unlink()
             return found
         return None
+
+    def withdraw(self, request: StudyRequest) -> None:
+        with suppress(OSError):
+            self._asked(request).unlink(missing_ok=True)
 
     def pending(self) -> list[StudyRequest]:
         try:

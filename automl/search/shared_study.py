@@ -22,7 +22,7 @@ from automl.record.sharing.shared_record import SharedRecord, TrialClaim
 from automl.record.sharing.study_fetch import fetch_study
 from automl.record.sharing.study_tables import StoredTrial
 from automl.search.edited_space import edited_space
-from automl.search.optuna_trials import name_metric
+from automl.search.optuna_trials import name_metrics
 from automl.search.search_space import EnqueuedPoint
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
@@ -205,7 +205,7 @@ class SharedStudy(Study):
             if shared.register(self.uuid, attribute["identity"], config_text).uuid != self.uuid:
                 self._storage.delete_study(self._study_id)  # another sweep was first
                 self._find_or_create(config, identity)
-        name_metric(self._storage, self.stored_name, self._metric)
+        name_metrics(self._storage, self.stored_name, config.metrics)
         trials, events = shared.begin()
         self._take_trials(trials)
         self._take_events(events)
@@ -218,9 +218,9 @@ class SharedStudy(Study):
         stored = self._shared.stored_study
         if stored is not None:
             attribute = {"uuid": stored.uuid, "identity": stored.identity}
-            create_study(self._storage, self.stored_name, config.decided_direction, attribute)
+            create_study(self._storage, self.stored_name, config.metrics, attribute)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.decided_direction, identity, self._opened.where
+            self._storage, self.stored_name, config.metrics, identity, self._opened.where
         )
 
     def _take_trials(self, trials: Iterable[StoredTrial]) -> None:

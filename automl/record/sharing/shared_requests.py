@@ -176,6 +176,13 @@ class SharedRequestQueue(RequestQueue):
             hosts = {sweep: TrialHolder.from_text(holder).host for sweep, holder in cursor}
         return _combine(answers, hosts, [*missing.values()])
 
+    def withdraw(self, request: StudyRequest) -> None:
+        with self._database.transaction() as cursor:
+            cursor.execute(
+                "DELETE FROM automl_requests WHERE study = %s AND id = %s",
+                (self._study.id, request.id),
+            )
+
     def pending(self) -> list[StudyRequest]:
         with self._database.transaction() as cursor:
             return self._read(cursor)

@@ -289,7 +289,8 @@ def take_over_trial(
     """Take over a trial, and return its number and new attempt; None: there is none to take.
 
     A trial may be taken when its holder gave it back, lost its lease or is among `gone`, or when
-    the sweep itself holds it without knowing (`unconfirmed`). Trials in `excluded` are never taken.
+    the sweep itself holds it without knowing (`unconfirmed`). Trials in `excluded` are never taken,
+    nor is one whose row another transaction is changing: its holder may be renewing the lease.
     """
     lock_study(cursor, study)
     cursor.execute(
@@ -298,7 +299,7 @@ def take_over_trial(
         "WHERE study = %s AND NOT ended AND number <> ALL(%s) "
         "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
         "OR (sweep = %s AND number = ANY(%s))) "
-        "ORDER BY number LIMIT 1) RETURNING number, attempt",
+        "ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING number, attempt",
         (sweep, study, study, [*excluded], [*gone], sweep, [*unconfirmed]),
     )
     row = cursor.fetchone()

@@ -29,7 +29,15 @@ from automl.trial import StudyEdited
 
 TOTALS = ("n_trials", "timeout_seconds")
 """The settings of `study.` that can be edited."""
-_MEANING = ("data.", "model", "objective.", "training.", "study.metric", "study.direction")
+_MEANING = (
+    "data.",
+    "model",
+    "objective.",
+    "training.",
+    "study.metric",
+    "study.direction",
+    "study.constraints",
+)
 """Beginnings of the settings that say what the values of trials mean."""
 _OPTIONS = {"sampler": samplers, "pruner": pruners}
 
@@ -137,6 +145,10 @@ def edit_study(
     edited = change.applied_to(prepared.config)
     _refuse_unfit_study(prepared, change, edited, n_trials)
     after = prepare_edited(prepared, edited)
+    if edited.study.shared:
+        from automl.running.setup.shared_sweep import refuse_unshareable_study  # loads psycopg
+
+        refuse_unshareable_study(after)
     if not after.asks_for_params:
         after.sampler.open(SamplerInputs(after.space, edited.study.seed, (), _open_no_study))
     event = StudyEdited(

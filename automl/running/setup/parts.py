@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
-from automl.config import Config, ExecutionKind, StudyConfig, TrackingStore
+from automl.config import Config, ExecutionKind, ObjectiveKind, StudyConfig, TrackingStore
 from automl.devices.device_reader import DeviceReader
 from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
@@ -32,6 +32,7 @@ from automl.record.study_files import EVENTS_FILE
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
+from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
@@ -46,6 +47,7 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
+    TrialState,
 )
 
 if TYPE_CHECKING:
@@ -125,10 +127,16 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
             requests.learn(trial.params, peak, kind)
 
 
+def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
+    """Return the trials of the study that run outside of any sweep."""
+    only = prepared.config.objective.kind is ObjectiveKind.outside
+    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
+
+
 def take_over_trials(
     study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes."""
+    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
     unfinished = []
     for asked in study.interrupted():
         trial = PlannedTrial(asked.number, asked.params)
@@ -138,6 +146,8 @@ def take_over_trials(
         elif known.outcome is not None and known.state.is_final:
             tell(known.outcome)
         else:
+            if known.state is TrialState.PAUSED:
+                study.pauses.pause(asked.number)
             oom, deaths = known.n_out_of_memory, known.n_deaths
             may_pack = oom == deaths == 0
             unfinished.append(
@@ -168,6 +178,8 @@ class SweepParts:
     executor: Executor
     requests: RequestQueue
     """What commands ask this sweep for."""
+    outside: OutsideTrials
+    """The trials that run outside of any sweep."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
     """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
@@ -254,11 +266,11 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         recycle_after_trials=execution.recycle_after_trials,
         recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
-        judging=JudgedReports(prepared.config.study.metric, prepared.rungs),
+        judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
     )
 
 
-def _store_config(directory: StudyDirectory, stored_config: str) -> None:
+def store_config(directory: StudyDirectory, stored_config: str) -> None:
     """Store the config, without which the study cannot be resumed. Raises StorageError."""
     path = directory.files.config
     try:
@@ -344,7 +356,7 @@ def open_sweep_parts(
                 f"{EVENTS_FILE} had lost how {n_lost} trials ended: put back from what Optuna keeps"
             )
             prepared = replace(prepared, notes=(*prepared.notes, note))
-        _store_config(directory, stored_config)
+        store_config(directory, stored_config)
         executor = make_executor(
             prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
         )
@@ -354,6 +366,7 @@ def open_sweep_parts(
             FolderRequestQueue(directory.path, directory.locked_time)
             if others is None
             else others.requests,
+            open_outside_trials(prepared, study, log),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )

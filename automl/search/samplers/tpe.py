@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import check_positive, check_setting
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass
 class TPE(OptunaSampler):
     """Tree-structured Parzen estimator (Bergstra et al., 2011): learns from finished trials."""
+
+    several_metrics: ClassVar[bool] = True
 
     n_startup_trials: int = 10
     """Number of random trials before the estimator is used."""

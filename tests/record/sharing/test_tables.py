@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psycopg
@@ -151,6 +151,21 @@ def test_a_trial_is_taken_over_when_its_lease_has_ended_and_not_before(
     with db.transaction() as cursor:
         assert study_tables.renew_trial_leases(cursor, 1, "ours", [0]) == {0: 2}, "nobody took it"
     assert take_over(db, "theirs") is None
+
+
+def test_a_trial_whose_lease_is_just_renewed_is_not_taken_over(database: str, db: Database) -> None:
+    """Who was stopped for longer than its lease and woke has its trials, or another has them."""
+    make_study(database, 2, "ours", "theirs")
+    claim(db, "theirs", 0)
+    lapse(database, "theirs")
+    with Database(database) as renewing, ThreadPoolExecutor(1) as pool:
+        with renewing.transaction() as cursor:
+            assert study_tables.renew_trial_leases(cursor, 1, "theirs", [0]) == {0: 1}
+            taken = pool.submit(take_over, db, "ours")
+            wait([taken], timeout=0.5)  # it sees a lease that has ended
+        assert taken.result() is None
+    with db.transaction() as cursor:
+        assert study_tables.renew_trial_leases(cursor, 1, "theirs", [0]) == {0: 1}
 
 
 def test_what_was_given_back_is_taken_at_once(database: str, db: Database) -> None:

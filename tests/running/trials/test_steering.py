@@ -25,7 +25,7 @@ from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.trial_queue import TrialQueue
-from automl.running.setup.parts import NoPeerSweeps
+from automl.running.setup.parts import NoPeerSweeps, open_outside_trials
 from automl.running.setup.preparation import prepare_study
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.running.setup.shared_sweep import PeerSweeps
@@ -54,11 +54,14 @@ def answer(directory: StudyDirectory, kind: str, arguments: dict[str, Any]) -> R
     request = requests.write(kind, arguments)
     asking = SimpleNamespace(n_trials=9)
     study = SimpleNamespace(by_request={}, suggester=None, n_asked=0)
-    parts: Any = SimpleNamespace(requests=requests, study=study, others=NoPeerSweeps())
+    outside = SimpleNamespace(end_leases=lambda now: [], leave_free=list)
+    parts: Any = SimpleNamespace(
+        requests=requests, study=study, others=NoPeerSweeps(), outside=outside
+    )
     loop: Any = SimpleNamespace(stop=None, running={}, asking=asking)
     holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
     nothing: Any = None
-    StudySteering(parts, loop, nothing, holds, nothing).look(0.0)
+    StudySteering(parts, loop, nothing, holds, nothing, nothing).look(0.0)
     return cast(RequestAnswer, requests.wait_for_answer(request, 60))
 
 
@@ -112,8 +115,9 @@ class SteeredSweep:
             stop=None, running={}, asking=self.asking, queue=TrialQueue(), enqueue=print
         )
         holds = StartConditions(config.study, folder, lambda *told: None)
+        self.outside = open_outside_trials(self.prepared, self.study, self.shared.log)
         parts: Any = self
-        self.steering = StudySteering(parts, loop, nothing, holds, nothing)
+        self.steering = StudySteering(parts, loop, nothing, holds, nothing, nothing)
         with self.shared._main_database.transaction() as cursor:
             self.requests.begin(cursor)
         self._now = 0.0
