@@ -42,6 +42,7 @@ from automl.search.optuna_trials import (
     trial_state_of,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
+from automl.search.pruners.report_thinning import ReportPoint
 from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import EnqueuedPoint, SearchSpace
@@ -62,12 +63,7 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import (
-    PausedTrials,
-    RankedTrial,
-    ReportPoint,
-    StudyStandings,
-)
+from automl.search.trial_standings import PausedTrials, RankedTrial, StudyStandings
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -122,6 +118,7 @@ class Study:
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
+        self.comparable_keys = standings.comparable_keys
         self._study_id = -1
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
@@ -327,12 +324,6 @@ class Study:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
 
-    def comparable_keys(self) -> list[float]:
-        """Return the key of each trial that has a value to compare, in the order of their numbers;
-        a lower one is better."""
-        with self._lock:
-            return self._standings.comparable_keys()
-
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
         with self._opened.guard():
@@ -386,15 +377,13 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies. Samplers
-        learn from paused trials as from pruned ones."""
+        """Return trials as samplers see them: in the present space, paused ones as pruned, after
+        those of earlier studies."""
         paused = self.pauses.all()
         shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
         own = [self._history.adapt(trial, self._distributions) for trial in shown]
-        return (
-            self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
-            + own
-        )
+        direction = self._metrics.leading.direction
+        return self._earlier.before(own, self.n_asked, direction, self._space) + own
 
     # --- opening ---
 

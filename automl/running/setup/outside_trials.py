@@ -249,7 +249,7 @@ class OutsideTrials:
             if self._log.append(event):  # a step counts once
                 trial.take(event)
         verdicts = self._study.report(events)
-        return verdicts.get(trial.number) is Verdict.PRUNE
+        return verdicts.get(trial.number, Verdict.GO_ON) is not Verdict.GO_ON
 
     def _give_back(self, outcome: TrialOutcome) -> None:
         self._log.append(outcome)
