@@ -24,17 +24,19 @@ from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
-    MLFLOW_RUN,
+    NO_TRIALS,
+    BegunTrials,
     EndedTrial,
     TrialNotes,
-    as_pruned,
     ended_trial,
     mark_enqueued,
     name_metrics,
     optuna_distributions,
     optuna_end,
-    optuna_running_trial,
+    optuna_new_trial,
     outcome_values,
+    restore_trials,
+    show_paused,
     storage_values,
     store_reached,
     stored_reached,
@@ -75,7 +77,6 @@ from automl.trial import (
     TrialState,
     TrialTagged,
     Verdict,
-    trial_name,
 )
 
 
@@ -91,22 +92,16 @@ class Study:
     """An open study of one sweep; made by `Study.open`, and closed when the sweep ends."""
 
     def __init__(
-        self,
-        config: StudyConfig,
-        opened: OpenStorage,
-        rules: StudyRules,
-        standings: StudyStandings,
+        self, config: StudyConfig, opened: OpenStorage, rules: StudyRules, standings: StudyStandings
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
-        self.name = config.name
-        self.stored_name = config.name
+        self.name = self.stored_name = config.name
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
         self._metrics = config.metrics
-        self._opened = opened
-        self._storage = opened.storage
+        self._opened, self._storage = opened, opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
         self._space = rules.space
         """The space of the params with which a new trial begins."""
@@ -119,7 +114,7 @@ class Study:
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
         self.comparable_keys = standings.comparable_keys
-        self._study_id = -1
+        self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
@@ -134,12 +129,14 @@ class Study:
         rules: StudyRules,
         directory: Path,
         opened: OpenStorage | None = None,
+        begun: BegunTrials = NO_TRIALS,
     ) -> Self:
         """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
-        `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
-        identity, unusable storage, a space that the sampler cannot take, enqueued params outside
-        the space), StudyInUseError or StorageError.
+        `opened` replaces the storage that `config` names. `begun`: trials of the event log, of
+        which those that the storage has lost are put back. Raises ConfigError (changed identity,
+        unusable storage, a space that the sampler cannot take, enqueued params outside the space),
+        StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue if not rules.edits else ()):
@@ -148,6 +145,7 @@ class Study:
         opened = opened or open_storage(config.storage, directory)
         try:
             study = cls(config, opened, rules, standings)
+            study._begun = begun
             if asks_for_params:
                 inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
@@ -192,20 +190,25 @@ class Study:
             point.check(self._space)
         trials = []
         for point in points:
-            number, inside = self.n_asked, params_within_space(self._space, point.params)
-            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            params = self._complete(self.n_asked, point)
             with self._opened.guard():
-                trials.append(self._add(number, params, point))
-            self.by_request[point.request] = number
+                trials.append(self._add(self.n_asked, params, point))
         return trials
+
+    def _complete(self, number: int, point: EnqueuedPoint) -> Params:
+        inside = params_within_space(self._space, point.params)
+        return self._proposer.complete(number, inside) | dict(point.outside(self._space))
 
     def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
-        searched = {n: d for n, d in self._distributions.items() if n in params}
-        known = {name: params[name] for name in searched}
-        trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        space, distributions = self._space, self._distributions
+        if number < self._history.n_earlier:  # another sweep asked for it, before an edit
+            space = self._history.at(number)
+            distributions = optuna_distributions(space)
+        trial = optuna_new_trial(number, params, distributions)
         if point is not None:
-            mark_enqueued(trial, point, self._space)
+            mark_enqueued(trial, point, space)
+            self.by_request[point.request] = number
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._opened.check_number(self._study_id, number, trial_id, self.name)
@@ -283,8 +286,9 @@ class Study:
         """
         tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
-            trial_id = self._trial_ids[tagged.trial]
-            self._storage.set_trial_user_attr(trial_id, tag["name"], tag["text"])
+            self._storage.set_trial_user_attr(
+                self._trial_ids[tagged.trial], tag["name"], tag["text"]
+            )
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`.
@@ -377,10 +381,8 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as samplers see them: in the present space, paused ones as pruned, after
-        those of earlier studies."""
-        paused = self.pauses.all()
-        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        """Return trials as samplers see them: in the present space, after those of earlier ones."""
+        shown = show_paused(trials, self.pauses.all())
         own = [self._history.adapt(trial, self._distributions) for trial in shown]
         direction = self._metrics.leading.direction
         return self._earlier.before(own, self.n_asked, direction, self._space) + own
@@ -398,7 +400,9 @@ class Study:
             self._storage, self.stored_name, config.metrics, identity, where
         )
         name_metrics(self._storage, self.stored_name, config.metrics)
-        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
+        storage, study_id = self._storage, self._study_id
+        self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
+        for trial in storage.get_all_trials(study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if (request := trial.system_attrs.get(REQUEST)) is not None:
                 self.by_request[request] = trial.number

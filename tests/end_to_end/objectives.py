@@ -318,3 +318,17 @@ def acknowledges(trial: automl.TrialContext) -> None:
     os.close(told)
     child.kill()
     child.wait()
+
+
+def trains_on_its_state(trial: automl.TrialContext) -> None:
+    """Four epochs, each of which goes on from the numbers of the last; the third of trial 1 only
+    once a word is left."""
+    state = trial.restore() or {"epoch": -1, "numbers": [0.0] * 100}
+    numbers = list(state["numbers"])
+    for epoch in range(state["epoch"] + 1, 4):
+        if trial.number == 1 and epoch == 2 and not (study_folder(trial) / "go on").exists():
+            (study_folder(trial) / "half-way").touch()
+            threading.Event().wait()
+        numbers = [trial.params["rate"] * number + n for n, number in enumerate(numbers)]
+        now = {"epoch": epoch, "numbers": numbers}
+        trial.report(epoch, {"val_loss": sum(numbers)}, checkpoint=partial(dict, now))

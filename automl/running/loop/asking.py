@@ -242,7 +242,8 @@ class TrialAsker:
         n_asked = others.hear()
         begun_since = n_asked > self.n_asked  # `others.run` may not know of these trials yet
         self.others = replace(others, run=others.run or begun_since)
-        self.n_trials = max(self.n_trials, others.n_trials)
+        if others.is_current():  # else an edit may have lowered the total since
+            self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
 
@@ -312,8 +313,6 @@ def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) 
         questions = ParamQuestions(study, study.suggester, say)
     others = PeerSweepsObserved(run=parts.others.may_run)
     gain = GainRule(study, config, parts.log, say)
-    asker = TrialAsker(
+    return TrialAsker(
         ports, config.decided_n_trials, study.n_asked, questions, others, gain=gain.look
     )
-    asker.outside_may_come = lambda: parts.outside.may_come(asker.n_trials)
-    return asker
