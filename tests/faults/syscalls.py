@@ -162,7 +162,7 @@ def begin(program: Program, sweep: TracedSweep, empty_database: Path) -> None:
 
 
 def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[FaultPoint]:
-    """Return all points for the fault; the sweep runs once in the program's folder for it."""
+    """Return all points of the sweep; it runs once in the program's folder for it."""
     running = program.start_stopped(*sweep.words_with(fault))
     trace = program.folder / "trace"
     with traced(running, trace, "-y", "-e", f"trace={','.join(CALLS)}"):
@@ -178,7 +178,6 @@ def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[Fau
         {
             FaultPoint(call, path, n)
             for (_, call, path), count in seen.items()
-            if call in fault.calls
             for n in range(1, count + 1)
         },
         key=lambda point: (point.path, point.call, point.n),
