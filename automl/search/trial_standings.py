@@ -40,6 +40,7 @@ from automl.trial import (
     find_knee,
     order_points,
 )
+from automl.trial.step_runs import StepRuns
 
 ReportPoint: TypeAlias = tuple[int, float]
 """A step and its value."""
@@ -128,7 +129,7 @@ _NO_POINTS: Mapping[int, MetricPoint] = MappingProxyType({})
 class _ReportCurve:
     """The reports of a trial that has not ended."""
 
-    steps: set[int] = field(default_factory=set)
+    steps: StepRuns = field(default_factory=StepRuns)
     last_step: int = -1
     best_key: float = math.inf
     best_finite_key: float = math.inf

@@ -7,9 +7,10 @@ alone. Outcomes that only the log has are told to the study when the sweep takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
@@ -26,9 +27,11 @@ from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
+from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
+from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -42,6 +45,7 @@ from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
+    StudyEdited,
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
@@ -77,6 +81,24 @@ class NoPeerSweeps:
     def trouble(self) -> str | None:
         """Return None, since there is no database."""
         return None
+
+    def has_trial(self, trial: int) -> bool:
+        """Return False, since no other sweep has trials."""
+        return False
+
+    def is_left(self, trial: int) -> bool:
+        """Return False, since every trial is this sweep's."""
+        return False
+
+    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
+        """Do nothing, since nobody else records edits."""
+
+    def add_news(self) -> None:
+        """Do nothing, since nobody else does anything."""
+
+    def hear(self) -> bool:
+        """Return True: all that happens to the study is known."""
+        return True
 
 
 def begun_trials(log: EventLog) -> BegunTrials:
@@ -118,18 +140,27 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
             requests.learn(trial.params, peak, kind)
 
 
-def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
-    """Return the trials of the study that run outside of any sweep."""
-    only = prepared.config.objective.kind is ObjectiveKind.outside
-    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
+def open_outside_trials(
+    prepared: PreparedStudy, study: Study, log: EventLog, directory: Path
+) -> OutsideTrials:
+    """Return the trials of the study in `directory` that run outside of any sweep."""
+    config, metrics = prepared.config, prepared.config.study.metrics
+    needs_reports = metrics.are_several and not config.study.shared
+    record = read_study(directory, keep_reports=True) if needs_reports else log.record
+    only = config.objective.kind is ObjectiveKind.outside
+    return OutsideTrials(study, log, record, metrics=metrics, only=only)
 
 
 def take_over_trials(
-    study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
+    study: Study,
+    record: StudyRecord,
+    tell: Callable[[TrialOutcome], None],
+    elsewhere: Container[int] = (),
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
+    """Return the trials that an earlier sweep left, without those that run `elsewhere`. Tell the
+    study logged outcomes and pauses."""
     unfinished = []
-    for asked in study.interrupted():
+    for asked in (asked for asked in study.interrupted() if asked.number not in elsewhere):
         trial = PlannedTrial(asked.number, asked.params)
         known = record.trials.get(asked.number)
         if known is None:
@@ -167,6 +198,8 @@ class SweepParts:
     log: EventLog
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
+    requests: RequestQueue
+    """What commands ask this sweep for."""
     outside: OutsideTrials
     """The trials that run outside of any sweep."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
@@ -177,6 +210,13 @@ class SweepParts:
     @property
     def config(self) -> Config:
         return self.prepared.config
+
+    def record_edit(self, prepared: PreparedStudy) -> bool:
+        """Record the last edit of the study. False: other sweeps have edited it or asked for trials
+        since it was composed, or its database is away. Raises StorageError."""
+        if isinstance(self.others, NoPeerSweeps):
+            return self.log.append(prepared.edits[-1])
+        return self.others.record_edit(prepared)
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -346,7 +386,10 @@ def open_sweep_parts(
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
-            open_outside_trials(prepared, study, log),
+            FolderRequestQueue(directory.path, directory.locked_time)
+            if others is None
+            else others.requests,
+            open_outside_trials(prepared, study, log, directory.path),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )

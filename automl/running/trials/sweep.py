@@ -241,11 +241,9 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        unfinished = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
-        self.parts.outside.leave_free()  # this sweep runs them
-        elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
-        unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
-        self.loop.take_over(unfinished, self.parts.study.pauses.all())
+        record, elsewhere = self.parts.log.record, self.parts.outside.numbers
+        left = take_over_trials(study, record, self.tell, elsewhere)
+        self.loop.take_over(left, study.pauses.all())
         self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
 
@@ -321,9 +319,7 @@ class SweepRunner:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
         gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
-        asker = TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
-        asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
-        return asker
+        return TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggester

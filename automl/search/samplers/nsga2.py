@@ -74,7 +74,7 @@ def by_order_of_ends(sampler: type[Any]) -> type[Any]:
     """Return a genetic sampler of Optuna whose generations follow from the order of ends."""
 
     class OrderedGenerations(sampler):  # type: ignore[misc]  # Optuna's class, by its public methods
-        """Proposes one trial."""
+        """Proposes one trial, whose generation is the number of full ones before it."""
 
         _selects = False
 
