@@ -123,6 +123,8 @@ def make_hydra_input(
         base = application_base_config(application, parsed)
     else:
         base = choose_base_config(arguments, parsed)
+    if arguments.command == "ask" and base.config_name == SWEEP_CONFIG:
+        parsed = _with_objective_outside(parsed)
     config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
     composition = HydraInput(
         base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir
@@ -134,6 +136,12 @@ def make_hydra_input(
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides(list(map(quote_raw_texts, overrides)))
+
+
+def _with_objective_outside(overrides: list[Override]) -> list[Override]:
+    """Return the overrides with `objective=outside`, unless they choose an objective."""
+    groups = {override.key_or_group.partition(".")[0] for override in overrides}
+    return overrides if "objective" in groups else [*_parsed(["objective=outside"]), *overrides]
 
 
 def _compose(composition: HydraInput) -> DictConfig:

@@ -138,9 +138,10 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
         names = [config.study.name, *config.study.warm_from]
         plain["study"]["warm_from"] = list(dict.fromkeys(names))
     plain["study"]["name"] = config.study.new_name or plain["study"]["name"]
-    plain["study"]["new_name"], plain["warm"] = None, False
+    plain["study"]["new_name"], plain["warm"], plain["which"] = None, False, None
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
+    del plain["ask"], plain["tell"]  # of one command
     whole = add_defaults_list(composed, _drop_credentials(plain))
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
 
@@ -214,7 +215,7 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
     folder = overrides_studies_folder(overrides)
     name = _value_of("study.name", overrides)
     names = study_names(folder)
-    if name is None and command.which is StudyChoice.NAMED:
+    if name is None and command.which in (StudyChoice.NAMED, StudyChoice.NAMED_OR_NEW):
         raise ConfigError(f"{command.name} needs study.name=NAME. {_list_studies(folder, names)}")
     if name is None and command.which is StudyChoice.NAMED_IF_ANY:
         return None
@@ -231,6 +232,8 @@ def _study_meant(command: Command, overrides: Sequence[Override]) -> StudyConfig
 
             fetch_study(study)
             names = study_names(folder)
+    if study.name not in names and command.which is StudyChoice.NAMED_OR_NEW:
+        return None
     if study.name not in names:
         raise ConfigError(f"study.name={study.name}: no such study. {_list_studies(folder, names)}")
     return study
@@ -341,9 +344,7 @@ def _choose_option(stored: DictConfig, group: str, name: str) -> None:
 
 
 def _is_ours(stored: DictConfig) -> bool:
-    """Return whether `stored_config_text` can have written the config: it names our schemas and no
-    other
-    file."""
+    """Return whether `stored_config_text` can have written the config, which names only schemas."""
     keys = {*config_keys(Config), "defaults"}
     plain = _plain(stored)
     defaults = plain.get("defaults")

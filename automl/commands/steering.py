@@ -1,4 +1,7 @@
-"""`enqueue`, `stop` and `pause`: ask the sweep that works on a study, and print its answer.
+"""`enqueue`, `stop`, `pause`, `ask` and `tell`: ask the sweep that works on a study, and print its
+answer.
+
+Where no sweep works, `ask` and `tell` open the study themselves.
 
 `resume` lets a paused sweep go on by the same way. What a sweep does with a request is in
 `running/trials/steering.py`.
@@ -7,18 +10,39 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import getpass
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from automl.config import Config, ObjectiveKind, StudyConfig
-from automl.errors import AutoMLError, ConfigError
-from automl.record.studies import find_study, read_study, study_path, unreadable_text
+from automl.config import Config, ObjectiveKind, StudyConfig, ToldState
+from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.record.studies import (
+    existing_studies_text,
+    find_study,
+    read_study,
+    study_path,
+    unreadable_text,
+)
 from automl.record.study_directory import is_study_held, study_command
-from automl.record.study_requests import wait_for_answer, write_request
+from automl.record.study_files import StudyFiles
+from automl.record.study_requests import (
+    RequestAnswer,
+    StudyRequest,
+    wait_for_answer,
+    withdraw_request,
+    write_request,
+)
 from automl.record.texts import say_on_stdout
 from automl.running.display.machine_output import write_answer
+from automl.running.setup.identity_settings import flat_settings
 
+OUTSIDE_SECONDS = 30.0
+"""How long `ask` and `tell` wait for whoever holds the study. A sweep answers in half a second, and
+several that ask where no sweep works wait for each other."""
 ANSWER_SECONDS = 5.0
 """A sweep looks for requests four times a second; it may be busy with a sampler or a slow disk."""
 
@@ -149,3 +173,120 @@ def ask_sweep(
     say_on_stdout(text)
     write_answer({"study": path.name, "answered": answer is not None, "answer": text})
     return 0
+
+
+ComposeStored: TypeAlias = Callable[[], Config]
+"""Composes the settings that the study has; None: the command line gives no others."""
+
+
+def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+    """Give out trials of the study, which is begun where there is none. Raises AutoMLError."""
+    path, study = study_path(config.study), config.study
+    if path.exists():
+        _refuse_changes("ask", config, compose_stored)
+    elif not config.space:
+        raise ConfigError(
+            f"study.name={path.name}: there is no such study in {study.dir}; "
+            f"{existing_studies_text(path.parent)}. Begin it with its space: "
+            "space='{temperature: {low: 20, high: 80}}'"
+        )
+    answer = ask_outside(config, stored_config)
+    trials = answer.values["trials"]
+    for trial in trials:
+        say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
+    if len(trials) < config.ask.n:
+        say_on_stdout(answer.text)
+    goal = {"metric": study.metric, "direction": study.direction}
+    write_answer({"study": path.name, "trials": trials, **goal})
+    return 0
+
+
+def tell(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+    """Record what is told of a trial, and print what becomes of it. Raises AutoMLError."""
+    _refuse_changes("tell", config, compose_stored)
+    answer = tell_outside(config, stored_config)
+    say_on_stdout(answer.text)
+    write_answer({"study": config.study.name, **answer.values})
+    return 0
+
+
+def _refuse_changes(command: str, config: Config, compose_stored: ComposeStored | None) -> None:
+    """Raise ConfigError for settings that are not those of the study."""
+    if compose_stored is None:
+        return
+    before, now = flat_settings(compose_stored()), flat_settings(config)
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if changed:
+        raise ConfigError(
+            f"{command}: {', '.join(changed)}: not as the study has it. Leave it out, or change it "
+            f"for all further trials: {study_command('edit', config.study)} …"
+        )
+
+
+def ask_outside(config: Config, stored_config: str) -> RequestAnswer:
+    """Have the study give out trials as `config.ask` says. Raises AutoMLError."""
+    seconds = config.ask.lease_seconds
+    lease_seconds = math.inf if seconds is None else seconds
+    arguments = {"n": config.ask.n, "lease_seconds": lease_seconds}
+    return _have_answered(config, stored_config, "ask", arguments)
+
+
+def tell_outside(config: Config, stored_config: str) -> RequestAnswer:
+    """Have the study record what `config.tell` says of a trial. Raises AutoMLError."""
+    told, metric = config.tell, config.study.leading_metric
+    if told.trial is None:
+        raise ConfigError("tell needs the number of a trial: trial=7 value=0.3")
+    steps = {step: {metric: value} for step, value in (told.steps or {}).items()}
+    metrics, state = dict(told.metrics or {}), told.state
+    value = metrics.pop(metric, None) if told.value is None else told.value
+    if told.step is not None:
+        at_step = metrics if value is None else {**metrics, metric: value}
+        steps, metrics, value = {**steps, told.step: at_step}, {}, None
+    elif value is not None and state is None:
+        state = ToldState.finished
+    if not steps and state is None:
+        raise ConfigError(
+            "tell needs what came out: value=0.3; step=5 value=0.4 while the trial goes on; "
+            "steps={0: 0.9, 1: 0.5}; or state=failed reason='…'."
+        )
+    arguments = {
+        **{"trial": told.trial, "value": value, "reports": steps, "metrics": metrics},
+        **{"state": None if state is None else state.value, "reason": told.reason},
+    }
+    return _have_answered(config, stored_config, "tell", arguments)
+
+
+def _have_answered(
+    config: Config, stored_config: str, kind: str, arguments: Mapping[str, Any]
+) -> RequestAnswer:
+    """Return the answer to an `ask` or a `tell`: that of the sweep that holds the study, or else
+    our own. Raises ConfigError for what is refused, and StudyInUseError where nobody answers."""
+    path = study_path(config.study).absolute()
+    if config.study.shared:
+        raise ConfigError(
+            f"{kind}: study {path.name} is shared by sweeps of several machines, which give no "
+            "trials to experiments outside. Begin a study without study.storage for them."
+        )
+    deadline = time.monotonic() + OUTSIDE_SECONDS
+    request: StudyRequest | None = None
+    answer: RequestAnswer | None = None
+    while answer is None and time.monotonic() < deadline:
+        if is_study_held(path) and StudyFiles(path).config.exists():
+            request = request or write_request(path, kind, arguments)
+            answer = wait_for_answer(path, request, deadline - time.monotonic())
+        else:
+            from automl.running.trials.outside_study import answer_here  # loads Optuna
+
+            mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
+            answer = answer_here(config, stored_config, mine)
+    if request is not None:
+        withdraw_request(path, request)
+    if answer is None:
+        raise StudyInUseError(
+            f"{kind}: whoever holds study {path.name} has not answered within "
+            f"{OUTSIDE_SECONDS:g} s, and nothing was done. See what it does: "
+            f"{study_command('status', config.study)}"
+        )
+    if not answer.done:
+        raise ConfigError(answer.text)
+    return answer

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.errors import ConfigError, StorageError
-from automl.record.append_only import file_error_text
+from automl.record.append_only import file_error_text, is_line_damaged, seal_line
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
@@ -63,6 +63,8 @@ class RequestAnswer:
     """The answer for people; where the request was refused: the rule, the value and the remedy."""
     done: bool = True
     """Whether the request was carried out; false: it was refused."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The answer for programs, as plain values of JSON, where the text does not have all of it."""
 
 
 def write_request(study: Path, kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
@@ -78,10 +80,10 @@ def write_request(study: Path, kind: str, arguments: Mapping[str, Any]) -> Study
     now = time.time()
     request = StudyRequest(kind, dict(arguments), getpass.getuser(), now, _make_id(now))
     fields = {name: value for name, value in asdict(request).items() if name != "id"}
-    folder = StudyFiles(study).requests
+    folder, line = StudyFiles(study).requests, json.dumps(fields, separators=(",", ":")).encode()
     try:
         make_folder(folder)
-        write_durably(folder / f"{request.id}{_REQUEST_SUFFIX}", json.dumps(fields))
+        write_durably(folder / f"{request.id}{_REQUEST_SUFFIX}", seal_line(line).decode())
     except OSError as error:
         raise StorageError(file_error_text(folder, "written", error)) from error
     return request
@@ -123,6 +125,12 @@ def answer_request(study: Path, request: StudyRequest, answer: RequestAnswer) ->
         raise StorageError(file_error_text(folder, "written", error)) from error
 
 
+def withdraw_request(study: Path, request: StudyRequest) -> None:
+    """Remove a request that nobody has answered."""
+    with suppress(OSError):
+        (StudyFiles(study).requests / f"{request.id}{_REQUEST_SUFFIX}").unlink(missing_ok=True)
+
+
 class RequestInbox:
     """Reads the requests of a study for the process that holds the study."""
 
@@ -150,7 +158,11 @@ class RequestInbox:
     def _read(self, stem: str) -> StudyRequest | None:
         path = self._folder / f"{stem}{_REQUEST_SUFFIX}"
         try:
-            fields = json.loads(_read_own_file(path))
+            line = _read_own_file(path)
+            if is_line_damaged(line):
+                raise ValueError("it is not what its checksum was made of")
+            fields = json.loads(line)
+            fields.pop("crc", None)
             return StudyRequest(**fields, id=stem)
         except FileNotFoundError:
             return None  # was withdrawn

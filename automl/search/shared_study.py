@@ -19,7 +19,7 @@ from automl.config import StudyConfig
 from automl.errors import StorageError, StudyInUseError
 from automl.record.sharing.shared_record import SharedRecord, TrialClaim
 from automl.record.sharing.study_fetch import fetch_study
-from automl.search.optuna_trials import name_metric
+from automl.search.optuna_trials import name_metrics
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
 from automl.search.study_identity import (
@@ -156,7 +156,7 @@ class SharedStudy(Study):
             if shared.register(self.uuid, attribute["identity"], config_text).uuid != self.uuid:
                 self._storage.delete_study(self._study_id)  # another sweep was first
                 self._find_or_create(config, identity)
-        name_metric(self._storage, self.stored_name, self._metric)
+        name_metrics(self._storage, self.stored_name, config.metrics)
         trials, events = shared.begin()
         self._take_trials(trials)
         self._take_events(events)
@@ -169,9 +169,9 @@ class SharedStudy(Study):
         stored = self._shared.stored_study
         if stored is not None:
             attribute = {"uuid": stored.uuid, "identity": stored.identity}
-            create_study(self._storage, self.stored_name, config.decided_direction, attribute)
+            create_study(self._storage, self.stored_name, config.metrics, attribute)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.decided_direction, identity, self._opened.where
+            self._storage, self.stored_name, config.metrics, identity, self._opened.where
         )
 
     def _take_trials(self, trials: Iterable[tuple[int, Mapping[str, Any]]]) -> None:

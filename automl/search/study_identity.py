@@ -29,7 +29,7 @@ from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import OpenStudy, Sampler
 from automl.search.search_space import SearchSpace
-from automl.trial import Direction, Params, ParamValue, StudyEdited
+from automl.trial import Direction, Params, ParamValue, StudyEdited, StudyMetrics
 
 STUDY_ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
@@ -44,6 +44,10 @@ _DIRECTIONS = {
     Direction.minimize: StudyDirection.MINIMIZE,
     Direction.maximize: StudyDirection.MAXIMIZE,
 }
+
+
+def _directions(metrics: StudyMetrics) -> list[StudyDirection]:
+    return [_DIRECTIONS[metric.direction] for metric in metrics.metrics]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class StudyIdentity:
 
 
 def find_or_create_study(
-    storage: BaseStorage, name: str, direction: Direction, identity: StudyIdentity, where: str
+    storage: BaseStorage, name: str, metrics: StudyMetrics, identity: StudyIdentity, where: str
 ) -> tuple[int, str]:
     """Return the Optuna id and the uuid of study `name`; create it if it does not exist.
 
@@ -69,7 +73,7 @@ def find_or_create_study(
     anything is written, when the study has another identity or was not made by automl.
     """
     if name not in {study.study_name for study in storage.get_all_studies()}:
-        storage.create_new_study([_DIRECTIONS[direction]], name)
+        storage.create_new_study(_directions(metrics), name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
         stored = attribute["identity"]
@@ -106,10 +110,10 @@ def read_stored_identity(study: Path) -> Mapping[str, Any]:
 
 
 def create_study(
-    storage: BaseStorage, name: str, direction: Direction, attribute: Mapping[str, Any]
+    storage: BaseStorage, name: str, metrics: StudyMetrics, attribute: Mapping[str, Any]
 ) -> None:
     """Create a study with `attribute`, which holds its uuid and its identity."""
-    study_id = storage.create_new_study([_DIRECTIONS[direction]], name)
+    study_id = storage.create_new_study(_directions(metrics), name)
     storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(attribute))
 
 

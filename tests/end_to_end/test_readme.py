@@ -28,6 +28,7 @@ OF_A_STUDY = (
         "edit",
         "stop",
         "pause",
+        "tell",
         "sync",
         "evaluate",
         "export",

@@ -23,6 +23,7 @@ from automl.record.study_requests import (
     wait_for_answer,
     write_request,
 )
+from tests.flips import one_bit_flipped, torn_ends
 
 
 @pytest.fixture
@@ -117,6 +118,19 @@ NO_REQUESTS = [
 ]
 
 
+def test_a_damaged_request_is_the_same_one_or_named_and_ignored(
+    study: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = write_request(study, "enqueue", {"points": [{"lr": 0.125, "depth": 3}]})
+    path = StudyFiles(study).requests / f"{request.id}.request"
+    content = path.read_bytes()
+    for damaged in (*one_bit_flipped(content, 300), *torn_ends(content, 300)):
+        path.write_bytes(damaged)
+        pending = RequestInbox(study).pending()
+        assert pending == [request] or (pending == [] and path.name in caplog.text)
+        caplog.clear()
+
+
 @pytest.mark.parametrize("content", NO_REQUESTS)
 def test_a_file_that_is_no_request_is_ignored(study: Path, content: str) -> None:
     request = write_request(study, "stop", {"trial": 7})
@@ -157,7 +171,9 @@ def test_an_answer_that_nobody_reads_is_removed_in_the_end(study: Path) -> None:
 def test_a_request_is_plain_json_which_other_programs_may_write(study: Path) -> None:
     request = write_request(study, "enqueue", {"params": [{"lr": 0.1}]})
     text = (StudyFiles(study).requests / f"{request.id}.request").read_text()
-    assert json.loads(text) == {
+    fields = json.loads(text)
+    assert fields.pop("crc"), "which other programs may leave out"
+    assert fields == {
         "kind": "enqueue",
         "arguments": {"params": [{"lr": 0.1}]},
         "user": request.user,

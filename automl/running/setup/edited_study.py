@@ -31,7 +31,15 @@ EDIT = "edit"
 """The kind of a request that asks for an edit."""
 TOTALS = ("n_trials", "timeout_seconds")
 """The settings of `study.` that can be edited."""
-_MEANING = ("data.", "model", "objective.", "training.", "study.metric", "study.direction")
+_MEANING = (
+    "data.",
+    "model",
+    "objective.",
+    "training.",
+    "study.metric",
+    "study.direction",
+    "study.constraints",
+)
 """Beginnings of the settings that say what the values of trials mean."""
 _OPTIONS = {"sampler": samplers, "pruner": pruners}
 

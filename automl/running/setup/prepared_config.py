@@ -228,6 +228,10 @@ class PreparedStudy:
         learns = self.sampler.n_may_pend(0) is not None
         return LOOKAHEAD_LEARNING if learns else LOOKAHEAD
 
+    def noting(self, note: str) -> PreparedStudy:
+        """Return the study with one more note, unless the note is empty."""
+        return replace(self, notes=(*self.notes, note)) if note else self
+
     @property
     def devices(self) -> DevicesConfig:
         """The devices where trials may go. A family that makes no use of GPUs has none."""

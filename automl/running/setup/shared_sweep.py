@@ -15,6 +15,7 @@ from automl.record.event_log import EventLog
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
 from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_others_checkpoints
 from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepFailed
+from automl.running.setup.identity_settings import option_name
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.shared_study import SharedStudy, open_shared_storage
 from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
@@ -37,6 +38,11 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
         raise ConfigError(
             f"tracking.keep_best={prepared.config.tracking.keep_best}: sweeps of a shared study "
             "have their files on several machines, and none removes those of others: leave it out."
+        )
+    if prepared.pruner.pauses:
+        raise ConfigError(
+            f"pruner={option_name(prepared.pruner)}: sweeps of a shared study do not promote the "
+            "trials that others have paused. Take pruner=halving, or leave study.storage out."
         )
     if prepared.called is not None and prepared.called.changed:
         raise ConfigError(

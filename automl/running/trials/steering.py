@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from automl.errors import ConfigError
@@ -22,11 +22,17 @@ from automl.record.study_requests import (
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
 from automl.running.setup.edited_study import EDIT, edit_study
+from automl.running.setup.outside_trials import (
+    ASK,
+    LEASE_ENDED_CAUSE,
+    TELL,
+    OutsideResult,
+)
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint
-from automl.trial import PrunedOutcome, Verdict
+from automl.trial import PrunedOutcome, TrialOutcome, TrialState, Verdict
 
 POLL_SECONDS = 0.25
 _OF_A_SWEEP = ("pause", "resume", "stop")
@@ -43,18 +49,25 @@ class StudySteering:
         carrier: TrialCarrier,
         start_conditions: StartConditions,
         end_trial: Callable[[PlannedTrial, PrunedOutcome], None],
+        tell: Callable[[TrialOutcome], None],
     ) -> None:
-        """`end_trial` records and tells the end of a trial that waits."""
+        """`end_trial` records and tells the end of a trial that waits, `tell` tells an end that is
+        recorded."""
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._start_conditions, self._end_trial = start_conditions, end_trial
+        self._outside, self._tell = parts.outside, tell
+        self._outside.leave_free()  # the sweep takes them over
+        loop.asking.outside_may_come = lambda: self._outside.may_come(loop.asking.n_trials)
         self._inbox = RequestInbox(parts.directory.path)
         self._looked_seconds = -math.inf
-        self._deeds: Mapping[str, Callable[[StudyRequest], str]] = {
+        self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer]] = {
             "enqueue": self._enqueue,
             "stop": self._stop,
             "pause": self._pause,
             "resume": self._resume,
             EDIT: self._edit,
+            ASK: self._answer_outside,
+            TELL: self._answer_outside,
         }
 
     def look(self, now_seconds: float) -> list[str]:
@@ -73,7 +86,17 @@ class StudySteering:
             if self._loop.stop is not None:
                 break
         self._start_conditions.look(now_seconds)
-        return lines
+        return [*lines, *self._end_leases()]
+
+    def _end_leases(self) -> Iterator[str]:
+        """End the leases of trials outside whose time is over. This sweep runs them if it can."""
+        for number in self._outside.end_leases(time.time()):
+            yield f"trial {number}: {LEASE_ENDED_CAUSE}"
+        self._run_free()
+
+    def _run_free(self) -> None:
+        for number in self._outside.leave_free():
+            self._loop.enqueue(PlannedTrial(number, self._parts.study.params(number)))
 
     def _answer(self, request: StudyRequest) -> RequestAnswer:
         is_of_sweep = request.kind in _OF_A_SWEEP and request.arguments.get("trial") is None
@@ -82,13 +105,21 @@ class StudySteering:
         if request.kind not in self._deeds:
             return RequestAnswer("this version of automl knows no such request", done=False)
         try:
-            return RequestAnswer(self._deeds[request.kind](request))
+            answer = self._deeds[request.kind](request)
+            return RequestAnswer(answer) if isinstance(answer, str) else answer
         except ConfigError as error:
             return RequestAnswer(str(error), done=False)
         except (KeyError, TypeError, ValueError) as error:  # no command of this version wrote it
             return RequestAnswer(f"it cannot be read ({error!r})", done=False)
 
     # --- what is asked for ---
+
+    def _answer_outside(self, request: StudyRequest) -> RequestAnswer:
+        asking = self._loop.asking
+        answer = self._outside.answer(request, asking.n_trials, self._tell)
+        asking.n_asked = max(asking.n_asked, self._parts.study.n_asked)
+        self._run_free()
+        return answer
 
     def _enqueue(self, request: StudyRequest) -> str:
         points: list[dict[str, Any]] = [dict(point) for point in request.arguments["points"]]
@@ -109,7 +140,10 @@ class StudySteering:
                 f"study.n_trials={n_trials}: raise it, then enqueue them again."
             )
         for trial in study.enqueue(new):
-            self._loop.enqueue(PlannedTrial(trial.number, trial.params))
+            if self._outside.only:
+                self._outside.take_free(trial)
+            else:
+                self._loop.enqueue(PlannedTrial(trial.number, trial.params))
         numbers = ", ".join(str(study.by_request[point.request]) for point in asked)
         return f"trial{'s' * (len(points) > 1)} {numbers}: tried as soon as there is room"
 
@@ -120,14 +154,24 @@ class StudySteering:
             grace_seconds = self._parts.config.study.grace_seconds
             return f"running trials write a checkpoint and stop, within {grace_seconds:g} s"
         prunes = request.arguments["as"] == "pruned"
+        if number in self._outside.trials:
+            state = TrialState.PRUNED if prunes else TrialState.INTERRUPTED
+            answer = self._outside.tell(OutsideResult(number, state=state), self._tell)
+            self._run_free()
+            return answer.text
         if number in self._loop.running:
             self._carrier.asked_verdicts[number] = Verdict.PRUNE if prunes else Verdict.STOP
             end = "pruned" if prunes else "interrupted; the next sweep goes on with it"
             return f"at its next report trial {number} is {end}"
-        if (waiting := self._loop.queue.withdraw(number)) is None:
+        paused = self._parts.study.pauses.all().get(number)
+        waiting = None if paused and not prunes else self._loop.queue.withdraw(number)
+        if waiting is None:
             raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
         if not prunes:
             return f"trial {number}, which waits, is left to the next sweep"
+        if paused is not None:
+            self._end_trial(waiting.trial, PrunedOutcome(number, time.time(), *paused))
+            return f"trial {number}, which was paused, is pruned"
         known = self._parts.log.record.trials.get(number)
         step = 0 if known is None else known.best_step or 0
         value = math.nan if known is None or known.best_value is None else known.best_value
@@ -138,6 +182,8 @@ class StudySteering:
         n_asked = self._parts.study.n_asked
         if number >= n_asked:
             return f"there is no such trial; the study has {n_asked}, from 0 on."
+        if self._parts.study.pauses.has(number):
+            return "it is paused, and goes on only if it is promoted; as=pruned ends it."
         if self._parts.study.is_running(number):
             return "it has stopped, and the next sweep goes on with it."
         return "it has ended, and a trial that has ended stays as it is."

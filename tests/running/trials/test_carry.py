@@ -25,6 +25,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.search.pruners.asha import PromotingHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.study import Study
 from automl.trial import (
@@ -36,6 +37,7 @@ from automl.trial import (
     MemoryPeakMeasured,
     MetricsReported,
     OnEvents,
+    PausedOutcome,
     Placement,
     ProcessEntry,
     ProcessHosted,
@@ -161,6 +163,25 @@ def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) ->
     assert scene.logged == [TrialStarted, MetricsReported, FinishedOutcome]
     assert scene.messages == [TrialEnded(FINISHED), ReservationReleased(KEY)]
     assert scene.carrier.latest == {}
+
+
+@pytest.mark.parametrize("has_died", [False, True])
+def test_a_trial_that_is_to_pause_stops_as_for_a_break_and_is_paused(
+    tmp_path: Path, has_died: bool
+) -> None:
+    """A trial whose process died instead is tried again, as ever."""
+    with warnings.catch_warnings():
+        study = Studies(tmp_path).open(pruner=PromotingHalving(min_steps=1, factor=2, max_steps=9))
+        while ask(study).number < KEY:
+            pass
+        scene = Scene(study, tmp_path / "events.log")
+        stopped = InterruptedOutcome(KEY, 3.0, "the sweep stops", by_worker_death=has_died)
+        executor = scene.carry(replace(REPORT, step=2), stopped)
+        study.close()
+    assert executor.answers[0] == {KEY: Verdict.STOP}
+    expected = stopped if has_died else PausedOutcome(KEY, 3.0, 2)
+    assert [event for event, _ in read_events(scene.log_path)][-1] == expected
+    assert TrialEnded(expected) in scene.messages
 
 
 def test_of_a_shared_study_the_log_says_on_which_machine_a_trial_ran(scene: Scene) -> None:

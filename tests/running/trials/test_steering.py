@@ -29,11 +29,12 @@ def answer(directory: StudyDirectory, kind: str, arguments: dict[str, Any]) -> R
     request = write_request(directory.path, kind, arguments)
     asking = SimpleNamespace(n_trials=9)
     study = SimpleNamespace(by_request={}, suggester=None, n_asked=0)
-    parts: Any = SimpleNamespace(directory=directory, study=study)
+    outside = SimpleNamespace(end_leases=lambda now: [], leave_free=list)
+    parts: Any = SimpleNamespace(directory=directory, study=study, outside=outside)
     loop: Any = SimpleNamespace(stop=None, running={}, asking=asking)
     holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
     nothing: Any = None
-    StudySteering(parts, loop, nothing, holds, nothing).look(0.0)
+    StudySteering(parts, loop, nothing, holds, nothing, nothing).look(0.0)
     return cast(RequestAnswer, wait_for_answer(directory.path, request, 60))
 
 
