@@ -88,6 +88,15 @@ def optuna_running_trial(
     )
 
 
+def optuna_new_trial(
+    number: int, params: Params, distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """Return a new trial for Optuna, with those of its params that have a distribution."""
+    searched = {name: d for name, d in distributions.items() if name in params}
+    known = {name: params[name] for name in searched}
+    return optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+
+
 def restore_trials(
     storage: BaseStorage,
     study_id: int,
@@ -104,9 +113,7 @@ def restore_trials(
         params, known = begun.get(number, {}), optuna_distributions(space_at(number))
         if unknown := set(params) - set(space_at(number).names):
             raise ValueError(f"it has lost trial {number} with {', '.join(sorted(unknown))}")
-        searched = {name: known[name] for name in known if name in params}
-        values = {name: params[name] for name in searched}
-        trial = optuna_running_trial(number, values, searched, {MLFLOW_RUN: trial_name(number)})
+        trial = optuna_new_trial(number, params, known)
         storage.create_new_trial(study_id, template_trial=trial)
     return max(0, end - first)
 

@@ -24,7 +24,6 @@ from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
-    MLFLOW_RUN,
     NO_TRIALS,
     BegunTrials,
     EndedTrial,
@@ -35,7 +34,7 @@ from automl.search.optuna_trials import (
     name_metrics,
     optuna_distributions,
     optuna_end,
-    optuna_running_trial,
+    optuna_new_trial,
     outcome_values,
     restore_trials,
     storage_values,
@@ -82,7 +81,6 @@ from automl.trial import (
     TrialState,
     TrialTagged,
     Verdict,
-    trial_name,
 )
 
 
@@ -196,20 +194,25 @@ class Study:
             point.check(self._space)
         trials = []
         for point in points:
-            number, inside = self.n_asked, params_within_space(self._space, point.params)
-            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            params = self._complete(self.n_asked, point)
             with self._opened.guard():
-                trials.append(self._add(number, params, point))
-            self.by_request[point.request] = number
+                trials.append(self._add(self.n_asked, params, point))
         return trials
+
+    def _complete(self, number: int, point: EnqueuedPoint) -> Params:
+        inside = params_within_space(self._space, point.params)
+        return self._proposer.complete(number, inside) | dict(point.outside(self._space))
 
     def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
-        searched = {n: d for n, d in self._distributions.items() if n in params}
-        known = {name: params[name] for name in searched}
-        trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        space, distributions = self._space, self._distributions
+        if number < self._history.n_earlier:  # another sweep asked for it, before an edit
+            space = self._history.at(number)
+            distributions = optuna_distributions(space)
+        trial = optuna_new_trial(number, params, distributions)
         if point is not None:
-            mark_enqueued(trial, point, self._space)
+            mark_enqueued(trial, point, space)
+            self.by_request[point.request] = number
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._opened.check_number(self._study_id, number, trial_id, self.name)

@@ -63,6 +63,10 @@ class StudyIdentity:
     edited_space: Mapping[str, Any] | None = None
     """The space since the last edit of it, in place of the stored one; None: it was not edited."""
 
+    def edited(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the stored identity of a study as the edits since have made it."""
+        return stored if self.edited_space is None else {**stored, "space": self.edited_space}
+
 
 def find_or_create_study(
     storage: BaseStorage, name: str, metrics: StudyMetrics, identity: StudyIdentity, where: str
@@ -76,9 +80,7 @@ def find_or_create_study(
         storage.create_new_study(_directions(metrics), name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        stored = attribute["identity"]
-        if identity.edited_space is not None:
-            stored = {**stored, "space": identity.edited_space}
+        stored = identity.edited(attribute["identity"])
         refuse_identity_changes(name, stored, identity)
         if identity.may_change is not None or stored != attribute["identity"]:
             attribute = {**attribute, "identity": _as_stored(identity.now)}

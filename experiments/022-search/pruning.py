@@ -24,7 +24,7 @@ from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.trial_standings import StudyStandings
-from automl.trial import Direction, TrialState, Verdict
+from automl.trial import StudyMetrics, TrialState, Verdict
 
 RESULTS = Path(__file__).with_name("pruning.json")
 N_EPOCHS, N_TRIALS, N_STUDIES, N_PLACES = 20, 20, 10, 2
@@ -85,7 +85,7 @@ class SimulatedStudy:
 
     def __init__(self, curves: Sequence[Curve], pruner: Pruner) -> None:
         self.curves = curves
-        self.standings = StudyStandings(Direction.minimize, pruner.for_length(N_EPOCHS))
+        self.standings = StudyStandings(StudyMetrics(), pruner.for_length(N_EPOCHS))
         self.n_epochs = 0
         self._at: dict[int, int] = {}
         """The epochs that each trial has trained."""

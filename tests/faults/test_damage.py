@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.record.study_requests import write_request
+from automl.record.study_requests import FolderRequestQueue
 from tests.end_to_end.program import Done, Program, mine
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, NotePromise
@@ -52,7 +52,7 @@ class InterruptedStudy:
         sweep = program.start(*WORDS)
         sweep.wait_until(lambda: (records.path / "half-way").exists(), "the second trial")
         sweep.kill()
-        write_request(records.path, "enqueue", {"points": [{"rate": 0.5}]})
+        FolderRequestQueue(records.path).write("enqueue", {"points": [{"rate": 0.5}]})
         (records.path / "half-way").unlink()
         (records.path / "go on").touch()
         shutil.move(program.folder / "studies", self._folder)

@@ -238,7 +238,8 @@ class TrialAsker:
         n_asked = others.hear()
         begun_since = n_asked > self.n_asked  # `others.run` may not know of these trials yet
         self.others = replace(others, run=others.run or begun_since)
-        self.n_trials = max(self.n_trials, others.n_trials)
+        if others.is_current():  # else an edit may have lowered the total since
+            self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
 

@@ -31,6 +31,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
+from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -44,6 +45,7 @@ from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
+    StudyEdited,
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
@@ -79,6 +81,24 @@ class NoPeerSweeps:
     def trouble(self) -> str | None:
         """Return None, since there is no database."""
         return None
+
+    def has_trial(self, trial: int) -> bool:
+        """Return False, since no other sweep has trials."""
+        return False
+
+    def is_left(self, trial: int) -> bool:
+        """Return False, since every trial is this sweep's."""
+        return False
+
+    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
+        """Do nothing, since nobody else records edits."""
+
+    def add_news(self) -> None:
+        """Do nothing, since nobody else does anything."""
+
+    def hear(self) -> bool:
+        """Return True: all that happens to the study is known."""
+        return True
 
 
 def begun_trials(log: EventLog) -> BegunTrials:
@@ -178,6 +198,8 @@ class SweepParts:
     log: EventLog
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
+    requests: RequestQueue
+    """What commands ask this sweep for."""
     outside: OutsideTrials
     """The trials that run outside of any sweep."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
@@ -188,6 +210,13 @@ class SweepParts:
     @property
     def config(self) -> Config:
         return self.prepared.config
+
+    def record_edit(self, prepared: PreparedStudy) -> bool:
+        """Record the last edit of the study. False: other sweeps have edited it or asked for trials
+        since it was composed, or its database is away. Raises StorageError."""
+        if isinstance(self.others, NoPeerSweeps):
+            return self.log.append(prepared.edits[-1])
+        return self.others.record_edit(prepared)
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -357,6 +386,9 @@ def open_sweep_parts(
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
+            FolderRequestQueue(directory.path, directory.locked_time)
+            if others is None
+            else others.requests,
             open_outside_trials(prepared, study, log, directory.path),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,

@@ -17,7 +17,7 @@ from automl.record.event_log import EventLog, read_edits
 from automl.record.studies import study_path
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_requests import RequestAnswer, StudyRequest, wait_for_answer
+from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.display.view import BestRow, SweepView, outside_rows, write_view
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.outside_trials import OutsideTrials
@@ -93,7 +93,7 @@ def answer_here(config: Config, stored_config: str, request: StudyRequest) -> Re
         with open_without_sweep(config, stored_config) as opened:
             # A sweep may have answered just before it ended.
             path = opened.directory.path
-            answer = wait_for_answer(path, request, 0.0) if request.id else None
+            answer = FolderRequestQueue(path).take_answer(request) if request.id else None
             return answer or opened.answer(request)
     except StudyInUseError:
         return None

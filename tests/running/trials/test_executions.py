@@ -120,7 +120,8 @@ class Scene:
             self.log,
             nothing,
             self.trials,
-            nothing,
+            requests=nothing,
+            outside=nothing,
         )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
         self.loop = SweepLoop(nothing, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
