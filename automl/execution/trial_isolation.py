@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import threading
 import time
@@ -48,10 +49,11 @@ class WorkerIsolation:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        values, living = read_watched_values(), LivingBefore()
+        values, living, pid = read_watched_values(), LivingBefore(), os.getpid()
         try:
             yield
         finally:
+            _end_fork(pid)
             left = [*put_back_watched_values(values), *living.end_others()]
             if left:
                 self.process_is_reusable = False
@@ -82,7 +84,7 @@ class ThreadIsolation:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        own = read_watched_values(THREAD_VALUES)
+        own, pid = read_watched_values(THREAD_VALUES), os.getpid()
         with self._lock:
             self._n_running += 1
             if self._n_running == 1:
@@ -96,6 +98,7 @@ class ThreadIsolation:
         try:
             yield
         finally:
+            _end_fork(pid)
             left = put_back_watched_values(own)
             with self._lock:
                 self._n_running -= 1
@@ -111,6 +114,15 @@ class ThreadIsolation:
         if text not in self._warnings:
             self._warnings.add(text)
             logger.warning("%s", text)
+
+
+def _end_fork(pid: int) -> None:
+    """End this process if the trial forked it from process `pid`, whose trial goes on there.
+
+    An objective that forks and returns in both would else end its trial twice.
+    """
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 class LivingBefore:

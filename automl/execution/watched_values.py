@@ -1,20 +1,29 @@
 """Lists the values that a trial may change in its process, and puts them back after the trial.
 
-`WATCHED_VALUES` has one entry per value; watching another value takes one more entry and its test.
-Values are put back in the order of the list, each exactly as it was before the trial. No library is
-imported here: values of a library are read only where it was imported. A trial that changed one of
-its values has imported it.
+Watching another value takes one more entry of `WATCHED_VALUES` and its test. Values are put back in
+the order of the list. No library is imported here: its values are read only where it was imported.
 """
 
 from __future__ import annotations
 
+import builtins
+import decimal
+import gc
+import locale
 import logging
 import multiprocessing
 import os
+import resource
+import signal
+import socket
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
@@ -30,29 +39,36 @@ class WatchedValue:
     """Restores the value that `get` returned before the trial. Raises where it cannot."""
     own_thread: bool = False
     """Whether each thread has a value of its own."""
+    workers_only: bool = False
+    """Whether the value is left alone in the sweep's own process, where it may be another's."""
 
 
-# --- torch ---
+# --- torch and numpy ---
 
 
-def _torch_value(
+def _library_value(
+    library: str,
     name: str,
     get: Callable[[Any], Any],
     put_back: Callable[[Any, Any], object],
     *,
     own_thread: bool = False,
+    workers_only: bool = False,
 ) -> WatchedValue:
-    """Return an entry that reads as None, and is not put back, before torch is imported."""
+    """Return an entry that reads as None, and is not put back, before the library is imported."""
 
     def get_imported() -> Any:
-        torch = sys.modules.get("torch")
-        return None if torch is None else get(torch)
+        module = sys.modules.get(library)
+        return None if module is None else get(module)
 
     def put_back_imported(before: Any) -> None:
         if before is not None:
-            put_back(sys.modules["torch"], before)
+            put_back(sys.modules[library], before)
 
-    return WatchedValue(name, get_imported, put_back_imported, own_thread)
+    return WatchedValue(name, get_imported, put_back_imported, own_thread, workers_only)
+
+
+_torch_value = partial(_library_value, "torch")
 
 
 def _device(torch: Any) -> tuple[Any, ...]:
@@ -108,6 +124,32 @@ def _put_back_precision(torch: Any, before: tuple[str | None, ...]) -> None:
             backend.fp32_precision = value
 
 
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def _autocast(torch: Any) -> tuple[Any, ...]:
+    return tuple(
+        (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in _AUTOCAST_DEVICES
+    )
+
+
+def _put_back_autocast(torch: Any, before: tuple[Any, ...]) -> None:
+    for device, (enabled, dtype) in zip(_AUTOCAST_DEVICES, before, strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+def _refuse_inference_mode(torch: Any, before: bool) -> None:
+    raise RuntimeError("only what entered it can leave it")
+
+
+def _flushes_denormals(torch: Any) -> bool:
+    """Return whether numbers below the smallest normal one become zero; torch does not tell."""
+    smallest = torch.tensor(2.0**-126, dtype=torch.float32, device="cpu")
+    return bool((smallest * 0.5).item() == 0)
+
+
 # --- Python and the process ---
 
 
@@ -143,6 +185,99 @@ def _sys_list(name: str) -> WatchedValue:
         setattr(sys, name, list_object)
 
     return WatchedValue(f"sys.{name}", get, put_back)
+
+
+def _umask() -> int:
+    os.umask(umask := os.umask(0o077))
+    return umask
+
+
+_HANDLED = sorted(set(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP})
+
+
+def _signal_setup() -> tuple[Any, ...]:
+    """Return the handlers, the blocked signals, and whether an alarm is set."""
+    handlers = [signal.getsignal(number) for number in _HANDLED]
+    alarm = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
+    return handlers, signal.pthread_sigmask(signal.SIG_BLOCK, ()), alarm
+
+
+def _put_back_signal_setup(before: tuple[Any, ...]) -> None:
+    handlers, blocked, alarm = before
+    if not alarm:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in zip(_HANDLED, handlers, strict=True):
+        if handler is not None and signal.getsignal(number) != handler:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _put_back_hooks(hooks: list[Any], before: tuple[Any, ...]) -> None:
+    """Put back what was removed; a library that was imported since may have added a hook."""
+    hooks[:] = [*before, *(hook for hook in hooks if hook not in before)]
+
+
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+def _limits() -> tuple[Any, ...]:
+    """Return the limits of the process, its niceness, and the cores that it may use."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    limits = [resource.getrlimit(limit) for limit in _LIMITS]
+    return limits, os.getpriority(os.PRIO_PROCESS, 0), cores
+
+
+def _put_back_limits(before: tuple[Any, ...]) -> None:
+    limits, niceness, cores = before
+    for limit, sizes in zip(_LIMITS, limits, strict=True):
+        if resource.getrlimit(limit) != sizes:
+            resource.setrlimit(limit, sizes)
+    if os.getpriority(os.PRIO_PROCESS, 0) != niceness:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+_INTERPRETER: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
+    (_umask, os.umask),
+    (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    (sys.getswitchinterval, sys.setswitchinterval),
+    (sys.gettrace, sys.settrace),
+    (sys.getprofile, sys.setprofile),
+    (lambda: threading.excepthook, lambda hook: setattr(threading, "excepthook", hook)),
+    (lambda: sys.excepthook, lambda hook: setattr(sys, "excepthook", hook)),
+    (gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()),
+    (gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
+    (socket.getdefaulttimeout, socket.setdefaulttimeout),
+    (
+        lambda: decimal.getcontext().__reduce__()[1],
+        lambda fields: decimal.setcontext(decimal.Context(*fields)),
+    ),
+    (lambda: dict(vars(builtins)), vars(builtins).update),
+    (lambda: tuple(sys.meta_path), partial(_put_back_hooks, sys.meta_path)),
+    (lambda: tuple(sys.path_hooks), partial(_put_back_hooks, sys.path_hooks)),
+)
+"""How settings of the interpreter and its process are read and set."""
+
+
+def _put_back_interpreter(before: Sequence[Any]) -> None:
+    for (get, put_back), value in zip(_INTERPRETER, before, strict=True):
+        if get() != value:
+            put_back(value)
+
+
+def _warning_filters() -> tuple[tuple[Any, ...], int]:
+    return tuple(warnings.filters), len(sys.modules)
+
+
+def _put_back_warning_filters(before: tuple[tuple[Any, ...], int]) -> None:
+    """Put the filters back, unless a library was imported since, which may have added its own."""
+    filters, n_modules = before
+    if len(sys.modules) == n_modules:
+        warnings.resetwarnings()
+        warnings.filters[:] = filters  # type: ignore[index]  # a list, whatever typeshed says
 
 
 def _put_back_start_method(before: str | None) -> None:
@@ -239,6 +374,26 @@ WATCHED_VALUES = (
         lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda torch, before: torch.autograd.set_detect_anomaly(*before),
     ),
+    _torch_value("autocast", _autocast, _put_back_autocast, own_thread=True),
+    _torch_value(
+        "inference mode",
+        lambda torch: torch.is_inference_mode_enabled(),
+        _refuse_inference_mode,
+        own_thread=True,
+    ),
+    _torch_value(
+        "denormal numbers",
+        _flushes_denormals,
+        lambda torch, before: torch.set_flush_denormal(before),
+        own_thread=True,
+    ),
+    _library_value(
+        "numpy",
+        "errors of numpy",
+        lambda numpy: numpy.geterr(),
+        lambda numpy, before: numpy.seterr(**before),
+        workers_only=True,
+    ),
     _torch_value("deterministic flags", _deterministic, _put_back_deterministic),
     _torch_value("float32 precision", _precision, _put_back_precision),
     # After torch's values: putting them back may import more of torch, which sets variables.
@@ -253,12 +408,22 @@ WATCHED_VALUES = (
     ),
     WatchedValue("logging", _logger_setups, _put_back_logger_setups),
     WatchedValue("figures of matplotlib", _open_figures, _close_figures),
+    # After the environment, which has the variable TZ.
+    WatchedValue("time zone", lambda: (time.tzname, time.timezone), lambda _: time.tzset()),
+    WatchedValue("signals", _signal_setup, _put_back_signal_setup, workers_only=True),
+    WatchedValue("limits of the process", _limits, _put_back_limits, workers_only=True),
+    WatchedValue("warnings", _warning_filters, _put_back_warning_filters, workers_only=True),
+    WatchedValue(
+        "settings of the interpreter",
+        lambda: [get() for get, _ in _INTERPRETER],
+        _put_back_interpreter,
+        workers_only=True,
+    ),
 )
-"""The values that training code commonly leaves changed. Signal handlers, autocast outside of a
-`with`, modes of torch and replaced functions are not watched: nobody has met a trial that left
-these."""
+"""The values that training code may leave changed. Modes of torch and functions of libraries that
+were replaced are not watched: nobody has met a trial that left these."""
 THREAD_VALUES = tuple(value for value in WATCHED_VALUES if value.own_thread)
-PROCESS_VALUES = tuple(value for value in WATCHED_VALUES if not value.own_thread)
+PROCESS_VALUES = tuple(v for v in WATCHED_VALUES if not v.own_thread and not v.workers_only)
 
 Values: TypeAlias = Mapping[str, Any]
 """Values by the name of their `WatchedValue`."""

@@ -52,6 +52,7 @@ EVENT_KINDS: dict[str, type[Any]] = {
     "Pruned": events.PrunedOutcome,
     "TooLarge": events.TooLargeOutcome,
     "Interrupted": events.InterruptedOutcome,
+    "Paused": events.PausedOutcome,
     "Failed": events.FailedOutcome,
     "OutOfMemory": events.OutOfMemoryOutcome,
     "SweepStarted": events.SweepStarted,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -50,6 +51,14 @@ def fit_line(text: str, limit: int = MAX_CAUSE_CHARACTERS) -> str:
 def fit_text(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     """Return lines for people: beginning and end of `text`, the telling parts of a traceback."""
     return mask_credentials(printable_text(cut_text_middle(text, limit)))
+
+
+def describe_value(value: object) -> str:
+    """Return a short text that shows any value, also one whose `repr` fails."""
+    try:
+        return fit_line(reprlib.repr(value))
+    except Exception as error:  # noqa: BLE001  whatever a user's object raises
+        return fit_line(f"<a {type(value).__name__} that cannot be shown: {type(error).__name__}>")
 
 
 def printable_text(text: str) -> str:

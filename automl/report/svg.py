@@ -14,6 +14,8 @@ from html import escape
 from automl.record.texts import printable_text
 
 Point = tuple[float, float]
+_MAX_DRAWN = 1e300
+"""Larger values lie at the edge of a chart: the arithmetic of an axis would overflow."""
 MANY = 400
 """More marks of one kind are drawn smaller."""
 
@@ -60,15 +62,15 @@ class Axis:
 
     @classmethod
     def around(cls, values: Iterable[float], *, log: bool | None = None) -> Axis:
-        """Return an axis that spans the finite values; `log=None`: logarithmic if they span three
-        orders of magnitude."""
-        finite = [value for value in values if math.isfinite(value)]
-        if not finite:
+        """Return an axis that spans the values whose size can be drawn; `log=None`: logarithmic if
+        they span three orders of magnitude."""
+        drawn = [value for value in values if abs(value) < _MAX_DRAWN]
+        if not drawn:
             return cls(0.0, 1.0)
-        low, high = min(finite), max(finite)
+        low, high = min(drawn), max(drawn)
         is_log = low > 0 and (high / low > 1000 if log is None else log)
-        if low == high:
-            margin = abs(low) * 0.05 or 1.0
+        if high - low < 1 / _MAX_DRAWN:
+            margin = abs(low) * 0.05 if abs(low) > 1 / _MAX_DRAWN else 1.0
             return cls(low - margin, high + margin)
         if is_log:
             return cls(low, high, is_log=True)

@@ -19,7 +19,9 @@ from tests.objectives.objectives import ONE_HALF
 from tests.objectives.reporting import make_trial, stored, written
 
 
-@pytest.mark.parametrize("step", [-1, 1.0, True, "1", np.True_, np.float64(1)])
+@pytest.mark.parametrize(
+    "step", [-1, 1.0, True, "1", np.True_, np.float64(1), pytest.param(10**9_999, id="long")]
+)
 def test_a_step_is_a_whole_number(tmp_path: Path, step: Any) -> None:
     trial, _ = make_trial(tmp_path, Listener())
     with pytest.raises(ValueError, match="a step is a whole number from 0"):

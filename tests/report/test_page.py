@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_a_study_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     assert "No result yet" in page_of(write_study(tmp_path / "any", [])).text
 
 
-@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12, sys.float_info.max / 20, 5e-324])
 def test_values_of_every_size_are_shown(tmp_path: Path, size: float) -> None:
     events = []
     for number in range(20):

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Collection
 from typing import SupportsIndex
 
+from automl.record.texts import describe_value
 from automl.trial import MAX_STEP
 
 MAX_NAME_CHARACTERS = 250
@@ -26,15 +27,15 @@ def parse_step(step: SupportsIndex) -> int:
     number = _whole(step)
     if number is None or not 0 <= number <= MAX_STEP:
         raise ValueError(
-            f"report(step={step!r}): a step is a whole number from 0 to {MAX_STEP} (2**53); "
-            "count epochs or batches from 0."
+            f"report(step={describe_value(step)}): a step is a whole number from 0 to {MAX_STEP} "
+            "(2**53); count epochs or batches from 0."
         )
     return number
 
 
 def parse_metric_name(name: object) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"report(metrics): the name {name!r} is no string.")
+        raise TypeError(f"report(metrics): the name {describe_value(name)} is no string.")
     if len(name) > MAX_NAME_CHARACTERS:
         raise ValueError(
             f"report(metrics): the name {name[:40]!r}… has {len(name)} characters; give it at most "
@@ -48,8 +49,8 @@ def parse_metric_value(name: str, value: object) -> float:
     number = plain_number(value)
     if number is None:
         raise TypeError(
-            f"report(metrics): {name!r} is {value!r} ({type(value).__name__}); a metric is a "
-            "number."
+            f"report(metrics): {name!r} is {describe_value(value)} ({type(value).__name__}); "
+            "a metric is a number."
         )
     return number
 
@@ -73,8 +74,8 @@ def parse_tag(name: object, value: object) -> tuple[str, str]:
     """Return the name and the text of a tag. Raises ValueError."""
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
         raise ValueError(
-            f"set_tag({str(name)[:40]!r}): a tag's name is a string of 1 to {MAX_NAME_CHARACTERS} "
-            "characters."
+            f"set_tag({describe_value(name)}): a tag's name is a string of 1 to "
+            f"{MAX_NAME_CHARACTERS} characters."
         )
     if name.startswith(RESERVED_TAGS):
         raise ValueError(

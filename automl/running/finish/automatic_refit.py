@@ -51,7 +51,7 @@ class TrialLengths:
 
     def ended(self, trial: int, now_seconds: float) -> None:
         if (began := self._began.pop(trial, None)) is not None:
-            self._seconds[trial] = now_seconds - began
+            self._seconds[trial] = self._seconds.get(trial, 0.0) + now_seconds - began
 
     def of(self, trials: Sequence[int]) -> list[float]:
         """Return the seconds of those trials whose length is known."""

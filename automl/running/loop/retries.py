@@ -47,16 +47,24 @@ class FailureStreak:
 
     last: FailedOutcome | UnfitTrialFinding | None = None
     n_same: int = 0
+    has_succeeded: bool = False
+    """Whether a trial came to its end without a failure, so that the objective fits the config."""
+
+    @property
+    def last_cause(self) -> str | None:
+        return None if self.last is None else self.last.cause
 
     def add(self, failed: FailedOutcome) -> bool:
         """Count a failure. Return whether the next trial would fail as well."""
         same = self.last is not None and self.last.cause == failed.cause
         self.n_same = self.n_same + 1 if same else 1
         self.last = failed
-        return failed.hopeless or self.n_same >= MAX_SAME_FAILURES
+        is_hopeless = failed.hopeless and not self.has_succeeded
+        return is_hopeless or self.n_same >= MAX_SAME_FAILURES
 
     def ended(self) -> None:
         """Reset the count after a trial that came to its end without a failure."""
+        self.has_succeeded = True
         self.n_same = 0
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
+import decimal
+import gc
+import locale
 import logging
 import multiprocessing
 import os
+import resource
+import signal
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 import torch
 
@@ -54,6 +63,34 @@ def _set_precisions() -> None:
     torch.backends.cudnn.conv.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
+def _set_signals() -> None:
+    signal.signal(signal.SIGUSR2, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+
+
+def _lower_limits() -> None:
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
+        resource.setrlimit(limit, (200, resource.getrlimit(limit)[1]))
+    os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+
+
+def _set_up_the_interpreter() -> None:
+    os.umask(0o077 if read_watched_values()["settings of the interpreter"][0] != 0o077 else 0)
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    sys.setrecursionlimit(900)
+    gc.set_threshold(1)
+    decimal.getcontext().prec = 3
+    del builtins.print
+    sys.path_hooks.clear()
+
+
+def _leave_time_zone() -> None:
+    os.environ["TZ"] = "Asia/Tokyo"
+    time.tzset()
+    del os.environ["TZ"]
+
+
 CHANGES: dict[str, Callable[[], object]] = {
     "working directory": lambda: os.chdir("/"),
     "environment": _replace_variables,
@@ -69,6 +106,14 @@ CHANGES: dict[str, Callable[[], object]] = {
     "threads of torch": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "grad mode": lambda: torch.set_grad_enabled(False),
     "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "denormal numbers": lambda: torch.set_flush_denormal(True),
+    "errors of numpy": lambda: np.seterr(all="raise"),
+    "time zone": _leave_time_zone,
+    "signals": _set_signals,
+    "limits of the process": _lower_limits,
+    "settings of the interpreter": _set_up_the_interpreter,
+    "warnings": lambda: warnings.simplefilter("error"),
     "deterministic flags": _set_several_flags,
     "float32 precision": _set_precisions,
 }
@@ -86,7 +131,8 @@ def _before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_each_value_of_the_list_has_a_test() -> None:
-    assert CHANGES.keys() == {watched.name for watched in WATCHED_VALUES}
+    names = {watched.name for watched in WATCHED_VALUES}
+    assert {*CHANGES, "inference mode"} == names
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -96,6 +142,13 @@ def test_a_value_is_put_back(name: str) -> None:
     assert read_watched_values()[name] != before[name]
     assert put_back_watched_values(before) == []
     assert read_watched_values()[name] == before[name]
+
+
+def test_inference_mode_ends_with_its_process() -> None:
+    before = read_watched_values()
+    with torch.inference_mode():
+        [failed] = put_back_watched_values(before)
+    assert failed.startswith("inference mode (RuntimeError: ")
 
 
 @pytest.mark.parametrize("change", [lambda: sys.path.clear(), lambda: setattr(sys, "path", ["/"])])

@@ -86,6 +86,13 @@ def test_processes_end_with_the_trial_that_left_them(trials: Trials, act: str) -
     assert not is_running(int(trials.printed(1)))
 
 
+def test_a_trial_that_forks_and_returns_in_both_ends_once(trials: Trials, tmp_path: Path) -> None:
+    forked, *others = trials.run("fork_and_return", *["nothing"] * 3)
+    assert (tmp_path / "trial-00000" / "forked").exists()
+    assert isinstance(forked, int)
+    assert len({forked, *others}) <= 2, "the fork took no trial"
+
+
 @linux
 def test_what_a_fork_server_forked_for_a_trial_ends_with_it(trials: Trials) -> None:
     """The server itself is kept for the next use."""

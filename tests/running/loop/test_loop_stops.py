@@ -48,6 +48,14 @@ def test_an_objective_that_cannot_work_is_not_tried_again() -> None:
     assert list(world.told) == [0]
 
 
+def test_an_objective_that_worked_once_fits_the_config() -> None:
+    """A trial that never reports the metric may have taken another branch of the code."""
+    world = one_by_one("finished", *["hopeless"] * 3)
+    world.run()
+    assert world.loop.stop is None
+    assert list(world.told) == [0, 1, 2, 3]
+
+
 def test_after_a_signal_nothing_starts() -> None:
     world = World(GPU, [Plan(GB, GB)] * 3)
     world.loop.handle(SignalReceived(StopReason.INTERRUPTED), 0.0)
