@@ -25,6 +25,7 @@ from automl.record.append_only import file_error_text
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 
 MAX_REQUEST_BYTES = 1_000_000
 """A larger file is no request; ten thousand enqueued points of five params fit in."""
@@ -100,7 +101,7 @@ def wait_for_answer(
     while True:
         may_come = is_study_held(study) and time.monotonic() < deadline
         with suppress(OSError, ValueError):  # not there, or a stranger's
-            found = RequestAnswer(**json.loads(_read_own_file(answer)))
+            found = RequestAnswer(**parse_json(_read_own_file(answer)))
             asked.unlink(missing_ok=True)  # a sweep may be killed before it does this
             answer.unlink()
             return found
@@ -150,7 +151,7 @@ class RequestInbox:
     def _read(self, stem: str) -> StudyRequest | None:
         path = self._folder / f"{stem}{_REQUEST_SUFFIX}"
         try:
-            fields = json.loads(_read_own_file(path))
+            fields = parse_json(_read_own_file(path))
             return StudyRequest(**fields, id=stem)
         except FileNotFoundError:
             return None  # was withdrawn
