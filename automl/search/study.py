@@ -420,12 +420,9 @@ class Study:
         if self.suggester is not None:
             params |= asked_params
             self.suggester.take_ended(trial)
-        number = self._standings.start(params)
-        reached = stored_reached(trial)
-        self._standings.replay(number, trial.intermediate_values.items(), reached)
-        value = trial.values[0] if trial.values else None
-        values = stored_values(trial, self._metrics)
-        self._standings.end(number, trial_state_of(trial), value, values)
+        number = self._replay(trial, params)
+        value, state = trial.values[0] if trial.values else None, trial_state_of(trial)
+        self._standings.end(number, state, value, stored_values(trial, self._metrics))
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Go on with a trial that has not ended.
@@ -447,6 +444,10 @@ class Study:
                 self._storage.set_trial_param(trial._trial_id, name, value, distribution)
         if trial.state is OptunaState.WAITING:
             self._storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
-        number, reached = self._standings.start(params), stored_reached(trial)
-        self._standings.replay(number, trial.intermediate_values.items(), reached)
-        self._interrupted.append(AskedTrial(number, params))
+        self._interrupted.append(AskedTrial(self._replay(trial, params), params))
+
+    def _replay(self, trial: FrozenTrial, params: Params) -> int:
+        """Take a stored trial and its reports into the standings; return its number."""
+        number = self._standings.start(params)
+        self._standings.replay(number, trial.intermediate_values.items(), stored_reached(trial))
+        return number
