@@ -118,6 +118,21 @@ def restore_trials(
     return max(0, end - first)
 
 
+def complete_running(
+    storage: BaseStorage,
+    trial: FrozenTrial,
+    params: Params,
+    distributions: Mapping[str, BaseDistribution],
+) -> None:
+    """Store what a trial lacks that runs now: params, and the state of a trial that waited."""
+    for name, distribution in distributions.items():
+        if name in params and name not in trial.params:
+            value = distribution.to_internal_repr(params[name])
+            storage.set_trial_param(trial._trial_id, name, value, distribution)
+    if trial.state is OptunaState.WAITING:
+        storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
+
+
 def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:
     """Make a trial that of a user's point. Values outside the space get distributions of their own,
     and no sampler sees the trial then (`storage.py`): none of them can place these values."""

@@ -16,7 +16,6 @@ from typing import Self
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
-from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
@@ -28,6 +27,7 @@ from automl.search.optuna_trials import (
     BegunTrials,
     EndedTrial,
     TrialNotes,
+    complete_running,
     ended_trial,
     mark_enqueued,
     name_metrics,
@@ -438,12 +438,7 @@ class Study:
             params |= trial.params
         if self.suggester is not None:
             self.suggester.take_running(trial)
-        for name, distribution in optuna_distributions(space).items():
-            if name in params and name not in trial.params:
-                value = distribution.to_internal_repr(params[name])
-                self._storage.set_trial_param(trial._trial_id, name, value, distribution)
-        if trial.state is OptunaState.WAITING:
-            self._storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
+        complete_running(self._storage, trial, params, optuna_distributions(space))
         self._interrupted.append(AskedTrial(self._replay(trial, params), params))
 
     def _replay(self, trial: FrozenTrial, params: Params) -> int:
