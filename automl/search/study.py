@@ -190,9 +190,8 @@ class Study:
             point.check(self._space)
         trials = []
         for point in points:
-            params = self._complete(self.n_asked, point)
             with self._opened.guard():
-                trials.append(self._add(self.n_asked, params, point))
+                trials.append(self._add(self.n_asked, self._complete(self.n_asked, point), point))
         return trials
 
     def _complete(self, number: int, point: EnqueuedPoint) -> Params:
@@ -203,8 +202,7 @@ class Study:
         """Record a new trial in storage and standings."""
         space, distributions = self._space, self._distributions
         if number < self._history.n_earlier:  # another sweep asked for it, before an edit
-            space = self._history.at(number)
-            distributions = optuna_distributions(space)
+            distributions = optuna_distributions(space := self._history.at(number))
         trial = optuna_new_trial(number, params, distributions)
         if point is not None:
             mark_enqueued(trial, point, space)
