@@ -113,7 +113,6 @@ class Study:
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
-        self.comparable_keys = standings.comparable_keys
         self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
@@ -284,9 +283,8 @@ class Study:
         """
         tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
-            self._storage.set_trial_user_attr(
-                self._trial_ids[tagged.trial], tag["name"], tag["text"]
-            )
+            trial_id = self._trial_ids[tagged.trial]
+            self._storage.set_trial_user_attr(trial_id, tag["name"], tag["text"])
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`.

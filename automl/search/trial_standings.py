@@ -407,6 +407,11 @@ class PausedTrials:
         """`lock` guards the standings."""
         self._standings, self._lock = standings, lock
 
+    def comparable_keys(self) -> list[float]:
+        """Return the keys of ended and paused trials, as the standings do."""
+        with self._lock:
+            return self._standings.comparable_keys()
+
     def pause(self, number: int) -> None:
         """Note that a trial has stopped at a rung and goes on only if it is promoted."""
         with self._lock:

@@ -163,7 +163,7 @@ class GainRule:
         The values are looked at each time that there are a twentieth more.
         """
         least = self._config.stop_gain
-        keys = [] if least is None else self._study.comparable_keys()
+        keys = [] if least is None else self._study.pauses.comparable_keys()
         if least is None or len(keys) < self._next_n_keys:
             return None
         self._next_n_keys = len(keys) + max(1, len(keys) // 20)
