@@ -56,7 +56,7 @@ bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported
 bench-peers: .venv-peers/installed .venv-peers-tables/installed .venv-peers-autogluon/installed ## Install the peers of experiments/001-throughput and 013-tables
 
 FAULT_POINTS ?= 100000
-faults: .venv/installed ## Let each write of a sweep fail or be its last, with strace, and each odd objective run; hours (FAULT_POINTS=40: that many of each)
+faults: .venv/installed ## Try each fault of tests/faults, and print the promises; hours (FAULT_POINTS=40: that many of each)
 	FAULT_POINTS=$(FAULT_POINTS) $(BIN)/python -m pytest -n 0 -m slow tests/faults
 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)

@@ -48,6 +48,7 @@ class WarmServer:
             command = [sys.executable, "-P", "-m", "tests.warm_server"]
             self._process = subprocess.Popen(
                 [*command, module, str(database), str(theirs.fileno())],
+                cwd="/",  # it outlives the folder of the test that needs it first
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

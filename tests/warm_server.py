@@ -34,6 +34,8 @@ from automl.tracking.tracking_uri import TrackingUri
 DELIVERER = "automl.tracking.deliver.process"
 PROGRAM = "automl"
 """The modules that the forks of a server become."""
+STOPPED = "AUTOML_TESTS_STOPPED"
+"""The variable by which a program begins stopped, for a tracer; SIGCONT lets it go on."""
 MESSAGE_BYTES = 128 * 1024
 _OF_A_PROGRAM = ("torch", "automl.running.setup.run_sweep", "automl.cli.command_dispatch", "hydra")
 
@@ -95,6 +97,8 @@ def become(kind: str, job: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         os.chdir(job["folder"])
         os.environ.clear()
         os.environ.update(job["environment"])
+        if os.environ.pop(STOPPED, None):
+            os.kill(os.getpid(), signal.SIGSTOP)
         if kind == PROGRAM:
             gc.enable()
             sys.path.insert(0, job["folder"])

@@ -43,6 +43,10 @@ def lines_of_settings(arguments: Mapping[str, object]) -> list[str]:
         if value is None:
             continue
         is_number = argument in ("n_trials", "timeout_seconds")
+        if argument in ("metric", "direction") and isinstance(value, list | tuple | Mapping):
+            plain = dict(value) if isinstance(value, Mapping) else list(value)
+            lines.append(f"{SETTINGS[argument]}={override_text(plain)}")
+            continue
         if not is_number and not isinstance(value, str):
             raise ConfigError(
                 f"{argument}={value!r}: must be a text, such as {argument}={_EXAMPLES[argument]!r}."

@@ -1,8 +1,8 @@
 """The handle of a study: what is known of it now, read from its directory at any time.
 
 No lock is taken and nothing is kept: each question is answered from the event log as it stands, so
-that a study can be watched while it runs, from this process or another. Only `evaluate` and
-`report` write.
+that a study can be watched while it runs, from this process or another. Only `evaluate`, `report`,
+`ask` and `tell` write.
 Command lines on behalf of Python callers, who may use several threads, are composed here, too.
 """
 
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automl.api.python_values import lines_of
+from automl.api.python_values import lines_of, store_space
 from automl.cli.arguments import CommandLine
 from automl.cli.compose import ComposedConfig, compose_or_join
-from automl.config import StudyConfig
+from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
@@ -75,6 +75,16 @@ class BestTrial:
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path
+
+
+@dataclass(frozen=True)
+class OutsideTrial:
+    """A trial that `ask` has given out, for an experiment that no sweep runs."""
+
+    number: int
+    params: Params
+    lease_until: float
+    """When somebody else may get the trial, if nothing is told of it before (Unix seconds)."""
 
 
 class StudyHandle:
@@ -143,6 +153,68 @@ class StudyHandle:
 
         return make_report(self.path, is_running=is_at_work(self.path))
 
+    def ask(self, n: int = 1, *, lease_seconds: float | None = 86_400.0) -> list[OutsideTrial]:
+        """Return `n` trials to try elsewhere, which the study counts as its own from now on; fewer
+        where the study has not so many left.
+
+        Whoever asks after `lease_seconds` without news of a trial gets it again (None: nobody
+        does). A sweep may be at work on the study. Raises ConfigError where no trial is left.
+        """
+        given = {"ask.n": n, "ask.lease_seconds": lease_seconds}
+        from automl.commands.steering import ask_outside
+
+        answer = ask_outside(*self._composed("ask", given))
+        return [
+            OutsideTrial(row["trial"], row["params"], row["lease_until"])
+            for row in answer.values["trials"]
+        ]
+
+    def tell(
+        self,
+        trial: OutsideTrial | int,
+        value: float | None = None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        state: str | None = None,
+        reason: str = "",
+    ) -> str:
+        """Record the result of a trial that `ask` has given out, and return the trial's state.
+
+        `state` is finished, pruned, failed or interrupted (given to whoever asks next); None:
+        finished. Without `value` a finished trial has the best value that was told of its steps. A
+        value that is no number fails the trial. The same may be told again. Raises ConfigError for
+        another result of a trial that has ended, and for a trial that nobody was given.
+        """
+        given = {"tell.value": value, "tell.metrics": metrics, "tell.reason": reason}
+        answer = self._tell(trial, {**given, "tell.state": state or "finished"})
+        return str(answer["state"])
+
+    def tell_step(
+        self,
+        trial: OutsideTrial | int,
+        step: int,
+        value: float | None = None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Record the metric of one step of a trial that goes on, which renews its lease.
+
+        Returns whether the trial should stop: the pruner, or somebody else, has ended it. Tell
+        `state="pruned"` then. Raises ConfigError as `tell` does.
+        """
+        given = {"tell.step": step, "tell.value": value, "tell.metrics": metrics}
+        return bool(self._tell(trial, given)["prune"])
+
+    def _tell(self, trial: OutsideTrial | int, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        from automl.commands.steering import tell_outside
+
+        number = trial.number if isinstance(trial, OutsideTrial) else int(trial)
+        return tell_outside(*self._composed("tell", {"tell.trial": number, **given})).values
+
+    def _composed(self, command: str, given: Mapping[str, Any]) -> tuple[Config, str]:
+        composed = compose_for_call(command, [*self._place_overrides(), *lines_of(given)])
+        return composed.config, composed.stored_config
+
     def plot(self, name: str) -> StudyPicture:
         """Return a picture of the report, which a notebook shows as the value of a cell:
         `progress`, `importances`, `path`, `parallel`, `curves` or `timeline`.
@@ -175,14 +247,41 @@ class StudyHandle:
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
-            row = BestRow(best.number, best.value, best.params, best.standard_error)
+            row = BestRow(*(best.number, best.value, best.params, best.standard_error, best.values))
             best_words = f"; best {best_text(record.metric.name, row)}"
         return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
 
 
-def open_study(name: str, *, dir: str = StudyConfig.dir) -> StudyHandle:  # noqa: A002 - as study.dir
+def open_study(
+    name: str,
+    *,
+    dir: str = StudyConfig.dir,  # noqa: A002 - as study.dir
+    space: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> StudyHandle:
     """Return the handle of study `name` in the folder `dir`, also while a sweep works on it.
 
-    Raises ConfigError where there is none.
+    With a `space` (as for `automl.sweep`), a study that does not exist is begun for experiments
+    that no sweep runs, to `ask` and to `tell`; `overrides` are its other settings, such as
+    `["study.metric=yield", "study.direction=maximize"]`. Raises ConfigError where there is no study
+    and no space.
     """
-    return StudyHandle(Path(dir).absolute() / name)
+    path = Path(dir).absolute() / name
+    if space is not None and not path.exists():
+        begin_study(name, dir, space, overrides)
+    return StudyHandle(path)
+
+
+def begin_study(
+    name: str,
+    folder: str,
+    space: Mapping[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any],
+) -> None:
+    """Begin a study for experiments that no sweep runs. Raises ConfigError."""
+    from automl.running.trials.outside_study import begin_here
+
+    with COMPOSE_LOCK:
+        lines = [*lines_of({"study.name": name, "study.dir": folder}), store_space(space)]
+        composed = compose_for_call("ask", [*lines, *lines_of(overrides)])
+    begin_here(composed.config, composed.stored_config)

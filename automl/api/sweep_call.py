@@ -47,8 +47,8 @@ def sweep(
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
     timeout_seconds: float | None = None,
-    metric: str | None = None,
-    direction: str | None = None,
+    metric: str | Sequence[str] | None = None,
+    direction: str | Sequence[str] | Mapping[str, str] | None = None,
     sampler: str | None = None,
     pruner: str | None = None,
     name: str | None = None,
@@ -68,10 +68,10 @@ def sweep(
 
     `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
-    `direction` is "minimize" or "maximize". `sampler` is "auto", "gp", "tpe", "random", "grid",
-    "qmc" or "cmaes"; `pruner` is "none", "median" or "halving". All other settings are
-    `overrides`, as on the command line, `["training.epochs=5"]`, or as a dict,
-    `{"training.epochs": 5}`.
+    `direction` is "minimize" or "maximize". Both may be lists, of several metrics. `sampler` is
+    "auto", "gp", "tpe", "random", "grid", "qmc", "cmaes", "nsga2" or "nsga3"; `pruner` is "none",
+    "median", "halving" or "asha". All other settings are `overrides`, as on the command line,
+    `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
     With the `name` of an existing study the call resumes it, by the study's own settings where none
     are given; a function that has changed since is refused, unless `changed=True`.

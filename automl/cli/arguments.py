@@ -22,6 +22,10 @@ COMPARE = "compare"
 SHORT_KEYS = {
     "enqueue": {"params": "params", "from": "file", "outside": "outside"},
     "stop": {"trial": "trial", "as": "outcome"},
+    "ask": {"n": "n", "lease": "lease_seconds"},
+    "tell": {
+        name: name for name in ("trial", "value", "step", "steps", "metrics", "state", "reason")
+    },
 }
 """The short keys of commands, with the settings of the command's own part that they stand for."""
 

@@ -172,6 +172,8 @@ def run(arguments: CommandLine) -> int:
             # First: another edit that comes in between is then refused, and not taken back.
             more = {"stored": compose_stored(), "compose_stored": compose_stored}
         composed = compose_or_join(arguments)
+        if arguments.command in ("ask", "tell"):
+            more = {"compose_stored": _stored_composer_if_changed(arguments)}
         if arguments.command == "resume":
             more = {"is_unchanged": _comparer(composed)}
         run_command = COMMANDS[arguments.command].load()
@@ -181,21 +183,29 @@ def run(arguments: CommandLine) -> int:
         return code
 
 
+_PLACES = ("study.name=", "study.dir=", "study.storage=")
+
+
 def _stored_composer(arguments: CommandLine) -> Callable[[], Config]:
     """Return a function that composes the settings which the study has when it is called."""
     from automl.cli.compose import compose_command
 
-    places = ("study.name=", "study.dir=")
-    where = tuple(word for word in arguments.overrides if word.startswith(places))
+    where = tuple(word for word in arguments.overrides if word.startswith(_PLACES))
     return lambda: compose_command(replace(arguments, overrides=where)).config
+
+
+def _stored_composer_if_changed(arguments: CommandLine) -> Callable[[], Config] | None:
+    """Return `_stored_composer`; None where the line gives nothing but the command's own words."""
+    own = (*_PLACES, f"{arguments.command}.")
+    is_plain = all(word.startswith(own) for word in arguments.overrides)
+    return None if is_plain else _stored_composer(arguments)
 
 
 def _comparer(composed: ComposedConfig) -> Callable[[], bool]:
     """Return a function that tells whether the settings are those that the study has."""
     from automl.cli.stored_config import is_unchanged
-    from automl.record.studies import study_path
 
-    return lambda: is_unchanged(study_path(composed.config.study), composed.stored_config)
+    return lambda: is_unchanged(composed.config.study, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 Run: TypeAlias = "Callable[..., int]"
 """The function of a command. It takes the config and the YAML that `resume` composes it from,
-returns the exit code and raises AutoMLError. Those of `edit` and `resume` take a function, too,
-which tells of the settings that the study has without those of the line."""
+returns the exit code and raises AutoMLError. Those of `edit`, `resume`, `ask` and `tell` take a
+function, too, which tells of the settings that the study has without those of the line."""
 
 
 class StoredPart(enum.Enum):
@@ -45,6 +45,9 @@ class StudyChoice(enum.Enum):
     """Takes no study: the name has to be given."""
     NAMED_IF_ANY = enum.auto()
     """Takes no study: the command composes from `conf/`."""
+    NAMED_OR_NEW = enum.auto()
+    """Takes no study: the name has to be given. A study that does not exist yet is begun, composed
+    from `conf/`."""
     NEWEST = enum.auto()
     """Takes the newest study, and there must be one."""
     NEWEST_IF_ANY = enum.auto()
@@ -63,6 +66,9 @@ class Command:
     file: str = ""
     """The module in `automl/commands/` whose function of the command's name runs it; empty: a
     module of the command's name, whose function is `run`."""
+    asks_sweeps: bool = False
+    """Whether it asks the sweeps of a study for something. Of a shared study it needs the database,
+    and settings, total and edits as they are there now."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -82,6 +88,7 @@ _ALL = (
         "resume",
         "go on with study.name=NAME from its own stored config",
         StoredPart.WHOLE,
+        asks_sweeps=True,
     ),
     Command(
         "status",
@@ -166,11 +173,13 @@ _ALL = (
         "edit",
         "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
         StoredPart.EDITABLE,
+        asks_sweeps=True,
     ),
     Command(
         "enqueue",
         "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
         StoredPart.WHOLE,
+        asks_sweeps=True,
         file="steering",
     ),
     Command(
@@ -179,12 +188,27 @@ _ALL = (
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
+        asks_sweeps=True,
     ),
     Command(
         "pause",
         "have the sweep of a study start no more trials; resume study.name=NAME goes on",
         StoredPart.STORES,
         StudyChoice.NEWEST,
+        file="steering",
+        asks_sweeps=True,
+    ),
+    Command(
+        "ask",
+        "give params of study.name=NAME to an experiment elsewhere; begins it with space=…; n=4",
+        StoredPart.WHOLE,
+        StudyChoice.NAMED_OR_NEW,
+        file="steering",
+    ),
+    Command(
+        "tell",
+        "record the result of an asked trial: trial=7 value=0.3; state=failed reason=…; step=5",
+        StoredPart.WHOLE,
         file="steering",
     ),
     Command(

@@ -43,7 +43,8 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 
 _PARTS_OF_COMMANDS = (
     *("evaluate", "refit", "ui", "export", "predict", "register"),
-    *("status", "compare", "trials", "enqueue", "stop", "delete", "archive", "restore"),
+    *("status", "compare", "trials", "enqueue", "stop", "ask", "tell"),
+    *("delete", "archive", "restore"),
 )
 """Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
 _MAX_SHOWN = 2
@@ -61,7 +62,8 @@ _NAMES_ELSEWHERE: Mapping[str, Mapping[str, Sequence[str]]] = {
         "qmc": ("sobol", "halton", "quasirandom"),
     },
     "pruner": {
-        "halving": ("asha", "hyperband", "successivehalving", "sha", "bohb"),
+        "halving": ("hyperband", "successivehalving", "sha", "bohb"),
+        "asha": ("ashascheduler", "asynchyperband", "promotion"),
         "median": ("medianstopping", "medianpruner"),
         "none": ("off", "no", "nop", "nopruner"),
     },

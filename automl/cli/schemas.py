@@ -125,8 +125,8 @@ def _default_model(data: str, objective: str) -> str:
 
 def _space_for(objective: str, model: str) -> str:
     """Return the option of `space` for an objective and a model; the space of a model has its name.
-    `objective=optuna` needs no space."""
-    if objective == "optuna":
+    `objective=optuna` needs no space, and that of `objective=outside` is always given."""
+    if objective in ("optuna", "outside"):
         return "empty"
     has_own_space = (conf_dir() / "space" / f"{model}.yaml").is_file()
     return model if objective == "builtin" and has_own_space else DEFAULT_SPACE

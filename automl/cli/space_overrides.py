@@ -251,9 +251,12 @@ def _key(name: object) -> str:
 _RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
 _ENTRIES = (
     re.compile(r"\+{0,2}(data\.columns)\.([^\n]+)=(\w+)"),
+    re.compile(r"\+{0,2}(study\.constraints)\.([^\n=]+)=(\w+)"),
     re.compile(r"\+{0,2}(model\.weights)\.(\w+)=([^\n{}\[\]'\"]+)"),
 )
-"""Entries of settings whose names are those of columns, or of families."""
+"""Entries of settings whose names are those of columns, of metrics, or of families."""
+_NEW_KEYS = "study.constraints={"
+"""Begins an override of a setting whose keys are the user's."""
 _NULL = frozenset(("", "null", "???"))
 
 
@@ -262,6 +265,8 @@ def quote_raw_texts(override: str) -> str:
     for pattern in _ENTRIES:
         if entry := pattern.fullmatch(override):
             return f"++{entry[1]}={override_text({entry[2]: entry[3]})}"  # adds to the others
+    if override.startswith(_NEW_KEYS):
+        return f"++{override}"
     match = _RAW.fullmatch(override)
     if match is None or match[2] in _NULL or _is_quoted(match[2]):
         return override

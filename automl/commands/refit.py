@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.commands.models.which_model import find_model_trial
+from automl.commands.models.which_model import find_model_trial, with_named_trial
 from automl.commands.sweep import loading
 from automl.config import Config
 from automl.record.studies import read_study, study_path
@@ -26,6 +26,7 @@ def run(config: Config, stored_config: str) -> int:
     path = study_path(config.study).absolute()  # an objective may change the directory
     fetch_shared_study(config.study)
     record = read_study(path)
+    config = with_named_trial(config, "refit")
     config = as_searched(config, record)
     winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
     task = make_refit_task(config, path, record, winner)

@@ -42,6 +42,7 @@ from automl.commands.models.which_model import (
     choose_model,
     find_model_trial,
     open_model,
+    with_named_trial,
 )
 from automl.config import Config, WhichModel
 from automl.errors import AutoMLError, ConfigError
@@ -259,6 +260,7 @@ class _WinnerRelease:
         files = StudyFiles(self._path)
         self.ledger = ReleaseLedger(files.release)
         record = read_study(self._path)
+        config = with_named_trial(config, "refit")
         best = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
         joins = ensemble_to_refit(record, config, self._path) is not None
         self._trial = None if joins else best.number
@@ -300,7 +302,7 @@ class _WinnerRelease:
 
     def _evaluate_winner(self) -> tuple[str, StepProducts]:
         event = self._evaluate(WhichModel.ensemble if self._trial is None else WhichModel.trial)
-        metric = judged_metric(self._config.study.metric, event.scores[self._name])
+        metric = judged_metric(self._config.study.leading_metric, event.scores[self._name])
         score = shown_score(event.scores[self._name][metric])
         return f"{self._name}: {metric} {score} on {event.rows}", _scores(event)
 
@@ -308,11 +310,11 @@ class _WinnerRelease:
         try:
             event = self._evaluate(WhichModel.refit)
         except KnownRowsError:
-            event, metric = self._winner_scores(), self._config.study.metric
+            event, metric = self._winner_scores(), self._config.study.leading_metric
             return uncompared_refit_text(event, metric, say_on_stdout), _scores(event)
         named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
         instead = f"{study_command('register', self._config.study)} register.{named}"
-        return check_refit_gate(event, self._config.study.metric, instead), _scores(event)
+        return check_refit_gate(event, self._config.study.leading_metric, instead), _scores(event)
 
     def _winner_scores(self) -> ModelsEvaluated:
         """Return the scores of the winner, which the first step stored."""

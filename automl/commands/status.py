@@ -22,12 +22,12 @@ from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import fit_line
-from automl.record.trial_record import trial_row
+from automl.record.trial_record import TrialRecord, trial_row
 from automl.running.display.console import duration_text, open_console, value_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
 from automl.running.display.trial_messages import FailureCounts
-from automl.running.display.view import BestRow, SweepView, read_view, spread_values
+from automl.running.display.view import BestRow, SweepView, outside_rows, read_view, spread_values
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import StudyEdited, TrialState
 
@@ -46,7 +46,8 @@ def run(config: Config, stored_config: str) -> int:
     is_running = _is_running(path)
     record = read_study(path)
     if fetched is not None and not is_running:
-        print_view(_view_of_record(path, record, fetched), _note_of_shared(config.study, fetched))
+        shown = _view_of_record(path, record, fetched)
+        print_view(shown, _note_of_shared(config.study, fetched), record.edits)
         return 0
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
@@ -167,16 +168,13 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     written."""
     ended = {n for n, trial in record.trials.items() if trial.state.is_final}
     running = tuple(row for row in view.running if row.number not in ended)
-    final = {state.value: n for state, n in record.counts().items() if state.is_final}
-    counts = {**view.counts, **final}
+    settled = (s for s in TrialState if s.is_final or s is TrialState.PAUSED)
+    counts = {**view.counts, **{state.value: record.counts()[state] for state in settled}}
     if view.running:
         counts[TrialState.RUNNING.value] = len(running)
     best = record.best()
     if best is not None:
-        assert best.value is not None
-        view = replace(
-            view, best=BestRow(best.number, best.value, best.params, best.standard_error)
-        )
+        view = replace(view, best=best_row(best), front=front_rows(record))
     return replace(
         view,
         counts=counts,
@@ -187,13 +185,29 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     )
 
 
+def best_row(trial: TrialRecord) -> BestRow:
+    """Return the row of a trial that has ended with a value."""
+    assert trial.value is not None
+    return BestRow(
+        trial.number, trial.value, trial.params, trial.standard_error, dict(trial.values)
+    )
+
+
+def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
+    """Return the rows of the front; empty in a study of one metric."""
+    return tuple(map(best_row, record.front())) if record.metrics.are_several else ()
+
+
 def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
-    """Return the view of a sweep that was killed: its running and waiting trials are
-    interrupted."""
+    """Return the view of a sweep that was killed: its running and waiting trials are interrupted,
+    and those that run outside go on."""
+    outside = outside_rows(record.trials, time.time())
     interrupted = {row.number for row in view.waiting if row.number is not None}
     interrupted |= {n for n, trial in record.trials.items() if not trial.state.is_final}
+    interrupted -= {n for n, t in record.trials.items() if t.state is TrialState.PAUSED}
+    interrupted -= {row.number for row in outside}
     counts = {TrialState.INTERRUPTED.value: len(interrupted)}
-    return replace(view, counts=counts, running=(), waiting=(), devices=(), seconds_left=None)
+    return replace(view, counts=counts, running=outside, waiting=(), devices=(), seconds_left=None)
 
 
 def _is_running(path: Path) -> bool | OSError:

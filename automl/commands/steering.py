@@ -1,4 +1,7 @@
-"""`enqueue`, `stop` and `pause`: ask the sweep that works on a study, and print its answer.
+"""`enqueue`, `stop`, `pause`, `ask` and `tell`: ask the sweep that works on a study, and print its
+answer.
+
+Where no sweep works, `ask` and `tell` open the study themselves.
 
 `resume` lets a paused sweep go on by the same way. What a sweep does with a request is in
 `running/trials/steering.py`.
@@ -7,20 +10,37 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import getpass
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from automl.config import Config, ObjectiveKind, StudyConfig
-from automl.errors import AutoMLError, ConfigError
-from automl.record.studies import find_study, read_study, study_path, unreadable_text
-from automl.record.study_directory import is_study_held, study_command
-from automl.record.study_requests import wait_for_answer, write_request
+from automl.commands.models.study_opening import fetch_shared_study, open_requests
+from automl.config import Config, ObjectiveKind, StudyConfig, ToldState
+from automl.errors import AutoMLError, ConfigError, StudyInUseError
+from automl.record.studies import (
+    existing_studies_text,
+    find_study,
+    read_study,
+    study_path,
+    unreadable_text,
+)
+from automl.record.study_directory import study_command
+from automl.record.study_files import StudyFiles
+from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
 from automl.running.display.machine_output import write_answer
+from automl.running.setup.identity_settings import flat_settings
 
+OUTSIDE_SECONDS = 30.0
+"""How long `ask` and `tell` wait for whoever holds the study. A sweep answers in half a second, and
+several that ask where no sweep works wait for each other."""
 ANSWER_SECONDS = 5.0
-"""A sweep looks for requests four times a second; it may be busy with a sampler or a slow disk."""
+"""A sweep looks for requests four times a second, in a database once; it may be busy with a sampler
+or a slow disk."""
 
 
 def enqueue(config: Config, stored_config: str) -> int:
@@ -34,8 +54,11 @@ def enqueue(config: Config, stored_config: str) -> int:
             "for each param."
         )
     path, n_trials = study_path(config.study), 0
-    if not is_study_held(path):
+    with open_requests(config.study, path) as requests:
+        is_served = requests.is_served()
+    if not is_served:
         _check_points(points, config)
+        fetch_shared_study(config.study)
         n_trials = len(read_study(path).trials) + len(points)
     arguments = {"points": points, "outside": given.outside}
     more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
@@ -88,7 +111,11 @@ def stop(config: Config, stored_config: str) -> int:
     arguments = {"trial": trial, "as": config.stop.outcome.name}
     if trial is None:
         return ask_sweep(path, config.study, "stop", arguments)
-    if not is_study_held(path):
+    study = _study_at(path, config.study)
+    with open_requests(study, path) as requests:
+        is_served = requests.is_served()
+    if not is_served:
+        fetch_shared_study(study)
         _check_stoppable(path, trial, config.study.decided_n_trials)
     return ask_sweep(path, config.study, "stop", arguments, later="")
 
@@ -122,18 +149,15 @@ def ask_sweep(
     starts it; None: it may not. Raises ConfigError for what the sweep refuses, or where none works,
     and AutoMLError for a sweep that does not answer.
     """
-    study = StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
-    if study.shared:
-        raise ConfigError(
-            f"{kind}: study {path.name} is shared by sweeps of several machines, which take no "
-            "requests. Ctrl-C stops the sweep of a machine."
-        )
-    may_ask = later is not None or is_study_held(path)
-    request = write_request(path, kind, arguments) if may_ask else None
-    answer = None if request is None else wait_for_answer(path, request, ANSWER_SECONDS)
+    study = _study_at(path, study)
+    with open_requests(study, path) as requests:
+        may_ask = later is not None or requests.is_served()
+        request = requests.write(kind, arguments) if may_ask else None
+        answer = None if request is None else requests.wait_for_answer(request, ANSWER_SECONDS)
+        is_served = answer is None and requests.is_served()
     if answer is not None and not answer.done:
         raise ConfigError(f"{kind}: {answer.text}")
-    if answer is None and is_study_held(path):
+    if is_served:
         raise AutoMLError(
             f"{kind}: the sweep has not answered within {ANSWER_SECONDS:g} s; it does so as soon "
             f"as it can. See what it does: {study_command('status', study)}"
@@ -149,3 +173,125 @@ def ask_sweep(
     say_on_stdout(text)
     write_answer({"study": path.name, "answered": answer is not None, "answer": text})
     return 0
+
+
+def _study_at(path: Path, study: StudyConfig) -> StudyConfig:
+    return StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
+
+
+ComposeStored: TypeAlias = Callable[[], Config]
+"""Composes the settings that the study has; None: the command line gives no others."""
+
+
+def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+    """Give out trials of the study, which is begun where there is none. Raises AutoMLError."""
+    path, study = study_path(config.study), config.study
+    if path.exists():
+        _refuse_changes("ask", config, compose_stored)
+    elif not config.space:
+        raise ConfigError(
+            f"study.name={path.name}: there is no such study in {study.dir}; "
+            f"{existing_studies_text(path.parent)}. Begin it with its space: "
+            "space='{temperature: {low: 20, high: 80}}'"
+        )
+    answer = ask_outside(config, stored_config)
+    trials = answer.values["trials"]
+    for trial in trials:
+        say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
+    if len(trials) < config.ask.n:
+        say_on_stdout(answer.text)
+    goal = {"metric": study.metric, "direction": study.direction}
+    write_answer({"study": path.name, "trials": trials, **goal})
+    return 0
+
+
+def tell(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+    """Record what is told of a trial, and print what becomes of it. Raises AutoMLError."""
+    _refuse_changes("tell", config, compose_stored)
+    answer = tell_outside(config, stored_config)
+    say_on_stdout(answer.text)
+    write_answer({"study": config.study.name, **answer.values})
+    return 0
+
+
+def _refuse_changes(command: str, config: Config, compose_stored: ComposeStored | None) -> None:
+    """Raise ConfigError for settings that are not those of the study."""
+    if compose_stored is None:
+        return
+    before, now = flat_settings(compose_stored()), flat_settings(config)
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    if changed:
+        raise ConfigError(
+            f"{command}: {', '.join(changed)}: not as the study has it. Leave it out, or change it "
+            f"for all further trials: {study_command('edit', config.study)} …"
+        )
+
+
+def ask_outside(config: Config, stored_config: str) -> RequestAnswer:
+    """Have the study give out trials as `config.ask` says. Raises AutoMLError."""
+    seconds = config.ask.lease_seconds
+    lease_seconds = math.inf if seconds is None else seconds
+    arguments = {"n": config.ask.n, "lease_seconds": lease_seconds}
+    return _have_answered(config, stored_config, "ask", arguments)
+
+
+def tell_outside(config: Config, stored_config: str) -> RequestAnswer:
+    """Have the study record what `config.tell` says of a trial. Raises AutoMLError."""
+    told, metric = config.tell, config.study.leading_metric
+    if told.trial is None:
+        raise ConfigError("tell needs the number of a trial: trial=7 value=0.3")
+    steps = {step: {metric: value} for step, value in (told.steps or {}).items()}
+    metrics, state = dict(told.metrics or {}), told.state
+    value = metrics.pop(metric, None) if told.value is None else told.value
+    if told.step is not None:
+        at_step = metrics if value is None else {**metrics, metric: value}
+        steps, metrics, value = {**steps, told.step: at_step}, {}, None
+    elif value is not None and state is None:
+        state = ToldState.finished
+    if not steps and state is None:
+        raise ConfigError(
+            "tell needs what came out: value=0.3; step=5 value=0.4 while the trial goes on; "
+            "steps={0: 0.9, 1: 0.5}; or state=failed reason='…'."
+        )
+    arguments = {
+        **{"trial": told.trial, "value": value, "reports": steps, "metrics": metrics},
+        **{"state": None if state is None else state.value, "reason": told.reason},
+    }
+    return _have_answered(config, stored_config, "tell", arguments)
+
+
+def _have_answered(
+    config: Config, stored_config: str, kind: str, arguments: Mapping[str, Any]
+) -> RequestAnswer:
+    """Return the answer to an `ask` or a `tell`: that of the sweep that holds the study, or else
+    our own. Raises ConfigError for what is refused, and StudyInUseError where nobody answers."""
+    path = study_path(config.study).absolute()
+    if config.study.shared:
+        raise ConfigError(
+            f"{kind}: study {path.name} is shared by sweeps of several machines, which give no "
+            "trials to experiments outside. Begin a study without study.storage for them."
+        )
+    deadline = time.monotonic() + OUTSIDE_SECONDS
+    requests = FolderRequestQueue(path)
+    request: StudyRequest | None = None
+    answer: RequestAnswer | None = None
+    while answer is None and time.monotonic() < deadline:
+        if requests.is_served() and StudyFiles(path).config.exists():
+            request = request or requests.write(kind, arguments)
+            answer = requests.wait_for_answer(request, deadline - time.monotonic())
+        else:
+            from automl.running.trials.outside_study import answer_here  # loads Optuna
+
+            mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
+            answer = answer_here(config, stored_config, mine)
+    if request is not None:
+        requests.withdraw(request)
+    if answer is None:
+        raise StudyInUseError(
+            f"{kind}: whoever holds study {path.name} has not answered within "
+            f"{OUTSIDE_SECONDS:g} s, and nothing was done. See what it does: "
+            f"{study_command('status', config.study)}"
+        )
+    if not answer.done:
+        raise ConfigError(answer.text)
+    return answer

@@ -9,12 +9,20 @@ pruners), each has a class of its own in the package that builds it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from automl.config.checks import check_function_target, check_positive, check_setting, parse_bytes
+from automl.config.checks import (
+    check_function_target,
+    check_positive,
+    check_setting,
+    parse_bytes,
+    parse_limit,
+)
 from automl.config.commands import (
     ArchiveConfig,
+    AskConfig,
     CompareConfig,
     DeleteConfig,
     EnqueueConfig,
@@ -31,6 +39,8 @@ from automl.config.commands import (
     StopConfig,
     StopOutcome,
     TableFormat,
+    TellConfig,
+    ToldState,
     TrialsConfig,
     UIConfig,
     WhichModel,
@@ -68,6 +78,7 @@ __all__ = [
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
     "ArchiveConfig",
+    "AskConfig",
     "AutoSetting",
     "ChooseDevice",
     "ColumnKind",
@@ -106,6 +117,8 @@ __all__ = [
     "SurveyKind",
     "TableFormat",
     "Task",
+    "TellConfig",
+    "ToldState",
     "TrackingConfig",
     "TrackingStore",
     "TrainingConfig",
@@ -116,6 +129,7 @@ __all__ = [
     "check_positive",
     "check_setting",
     "parse_bytes",
+    "parse_limit",
 ]
 
 
@@ -149,9 +163,14 @@ class Config:
     trials: TrialsConfig = field(default_factory=TrialsConfig)
     enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
     stop: StopConfig = field(default_factory=StopConfig)
+    ask: AskConfig = field(default_factory=AskConfig)
+    tell: TellConfig = field(default_factory=TellConfig)
     delete: DeleteConfig = field(default_factory=DeleteConfig)
     archive: ArchiveConfig = field(default_factory=ArchiveConfig)
     restore: RestoreConfig = field(default_factory=RestoreConfig)
+    which: str | None = None
+    """The trial that `evaluate`, `refit`, `release` and other commands mean: knee (a compromise of
+    several metrics), metric:NAME (the best of the front by it), or trial:N; none: the best."""
     warm: bool = False
     """Whether the command `clone` has the new study learn from the trials of the old one."""
     watch: bool = False
@@ -161,6 +180,9 @@ class Config:
 
     def __post_init__(self) -> None:
         decide(self)
+        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d+", self.which)
+        rule = "must be knee, metric:NAME or trial:NUMBER."
+        check_setting(bool(is_known), "which", self.which, rule)
 
     @property
     def may_survey(self) -> bool:
@@ -182,21 +204,27 @@ def decide(config: Config) -> None:
     """
     study, data = config.study, config.data
     is_any_family = config.model.choice is not None and data.kind is DataKind.csv
-    direction, n_trials, folds, test_fraction = (
-        study.direction,
-        study.n_trials,
-        data.folds,
-        data.test_fraction,
-    )
-    if direction is None:
-        is_builtin = config.objective.kind is ObjectiveKind.builtin
-        direction = metric_direction(study.metric) if is_builtin else Direction.minimize
+    n_trials, folds, test_fraction = study.n_trials, data.folds, data.test_fraction
     if n_trials is None:
         is_timed = is_any_family and study.timeout_seconds is not None
-        n_trials = UNLIMITED_N_TRIALS if is_timed else DEFAULT_N_TRIALS
+        is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
+        n_trials = UNLIMITED_N_TRIALS if is_timed or is_outside else DEFAULT_N_TRIALS
     if folds is None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
     if test_fraction is None:
         test_fraction = 0.0 if is_any_family else 0.2
-    config.study = replace(study, direction=direction, n_trials=n_trials)
+    config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
     config.data = replace(data, folds=folds, test_fraction=test_fraction)
+
+
+def _decided_directions(config: Config) -> Any:
+    """Return the direction of the study's metric, or of each of several."""
+    study, is_builtin = config.study, config.objective.kind is ObjectiveKind.builtin
+    several = isinstance(study.metric, list)
+    names = study.metric if several else [study.metric]
+    given = (study.direction if several else [study.direction]) or [None] * len(names)
+    decided = [
+        direction or (metric_direction(name) if is_builtin else Direction.minimize)
+        for name, direction in zip(names, given, strict=True)
+    ]
+    return decided if several else decided[0]

@@ -33,6 +33,16 @@ def parse_bytes(key: str, text: str) -> int:
     return int(float(match[1]) * _SIZE_UNITS[match[2]])
 
 
+def parse_limit(key: str, value: object) -> float:
+    """Return a limit that is a number, or a size such as `5MiB` in bytes. Raises ConfigError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return float(str(value))
+    except ValueError:
+        return float(parse_bytes(key, str(value)))
+
+
 def check_setting(holds: bool, key: str, value: object, rule: str) -> None:
     """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:

@@ -267,6 +267,67 @@ class StopConfig:
         checker("stop", self)("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
 
 
+MAX_ASKED = 1000
+"""Largest number of trials that one `ask` gives out."""
+
+
+@dataclass
+class AskConfig:
+    """The trials that `ask` gives to an experiment outside; `n=` and `lease=` are short for its
+    settings."""
+
+    n: int = 1
+    """Number of trials to give out."""
+    lease_seconds: float | None = 86_400.0
+    """Longest time from one `tell` of a trial to the next, after which somebody else may get the
+    trial; none: nobody ever does; `lease=` for short."""
+
+    def __post_init__(self) -> None:
+        check = checker("ask", self)
+        check("n", 1 <= self.n <= MAX_ASKED, f"must be from 1 to {MAX_ASKED}.")
+        is_time = self.lease_seconds is None or self.lease_seconds > 0
+        check("lease_seconds", is_time, "must be greater than 0, or null.")
+
+
+class ToldState(enum.Enum):
+    """The end of a trial that somebody outside tells."""
+
+    finished = "finished"
+    pruned = "pruned"
+    failed = "failed"
+    interrupted = "interrupted"
+
+
+@dataclass
+class TellConfig:
+    """The result that `tell` has of a trial; the names of its settings are short for them."""
+
+    trial: int | None = None
+    """Number of the trial."""
+    value: float | None = None
+    """The trial's value; with `step` the metric at this step, and the trial goes on."""
+    step: int | None = None
+    """The step that `value` and `metrics` belong to; none: they are the result."""
+    steps: Any = None
+    """The metric at several steps, `{0: 0.9, 1: 0.5}`."""
+    metrics: Any = None
+    """More metrics of the step or the result, `{accuracy: 0.9}`."""
+    state: ToldState | None = None
+    """The trial's end. finished: by `value` or its best report. pruned: as the pruner said. failed:
+    by an error. interrupted: given to whoever asks next. none: finished where there is a `value`
+    without a `step`, else it goes on."""
+    reason: str = ""
+    """Why the trial failed, or is given back."""
+
+    def __post_init__(self) -> None:
+        check = checker("tell", self)
+        check("trial", self.trial is None or self.trial >= 0, "must be ≥ 0.")
+        check("step", self.step is None or self.step >= 0, "must be ≥ 0.")
+        for name in ("steps", "metrics"):
+            value = getattr(self, name)
+            check(name, value is None or isinstance(value, dict), "must be {NAME: NUMBER, …}.")
+
+
 @dataclass
 class DeleteConfig:
     """The way in which `delete` removes a study."""

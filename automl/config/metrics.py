@@ -65,6 +65,13 @@ EPOCH_METRICS = {
 """The metrics in every report of a training. Of all others, only the study's metric is reported,
 because they cost time."""
 
+TRAIN_SECONDS, MODEL_BYTES, MEMORY_PEAK = "train_seconds", "model_bytes", "memory_peak"
+MEASURED_METRICS = frozenset((TRAIN_SECONDS, MODEL_BYTES, MEMORY_PEAK))
+"""Metrics that each trial measures itself, whatever its objective is: how long it has trained, the
+size of its `best.pt`, and the most memory that it held (bytes)."""
+MEASURED_ALONE = frozenset((TRAIN_SECONDS, MEMORY_PEAK))
+"""Metrics that a trial can measure only if it trains in no pack."""
+
 
 def prediction_metrics(task: Task, loss: ValueLoss) -> tuple[str, ...]:
     """Return the names of all metrics of predictions, for models that descend this loss."""

@@ -20,6 +20,13 @@ class ObjectiveKind(enum.Enum):
     """A function that was given to `automl.sweep`."""
     optuna = "optuna"
     command = "command"
+    outside = "outside"
+    """Experiments that run elsewhere; `ask` gives their params and `tell` takes their results."""
+
+    @property
+    def has_function(self) -> bool:
+        """Return whether a function of the user's trains a trial."""
+        return self in (ObjectiveKind.python, ObjectiveKind.called, ObjectiveKind.optuna)
 
 
 @dataclass

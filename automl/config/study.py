@@ -6,16 +6,25 @@ from __future__ import annotations
 import enum
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlsplit
 
-from automl.config.checks import check_positive, check_setting, checker, parse_bytes
-from automl.trial import Direction
+from automl.config.checks import (
+    check_positive,
+    check_setting,
+    checker,
+    parse_bytes,
+    parse_limit,
+)
+from automl.trial import DEFAULT_METRIC, Direction, MetricLimit, StudyMetric, StudyMetrics
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
+LIMIT_PREFIX = "study.constraints."
 DEFAULT_N_TRIALS = 20
 UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
@@ -44,11 +53,19 @@ class StudyConfig:
     grace_seconds: float = 30.0
     """Seconds that running trials have to write a checkpoint after Ctrl-C; after timeout_seconds at
     most 2 s, or 5 % of timeout_seconds."""
-    metric: str = "val_loss"
-    """The reported metric that is optimised."""
-    direction: Direction | None = None
-    """Whether small or large values of the metric are good: minimize or maximize; none: by the name
-    of a metric of the built-in training (val_auc: maximize), else minimize."""
+    metric: Any = DEFAULT_METRIC
+    """The reported metric that is optimised, or a list of several: [val_error, latency_ms]. The
+    first one leads: it chooses the report of a trial that counts."""
+    direction: Any = None
+    """Whether small or large values of the metric are good: minimize or maximize; for several
+    metrics a list in their order, or by name {val_auc: maximize}. none: by the name of a metric of
+    the built-in training (val_auc: maximize), else minimize."""
+    constraints: dict[str, Any] = field(default_factory=dict)
+    """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials
+    beyond it are worse than all within."""
+    stop_gain: float | None = None
+    """No new trial starts once as many trials again as have ended are expected to improve the
+    metric by less than this, in its own unit; from 20 trials on. none: all of n_trials start."""
     seed: int = 0
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
     min_free_space: str | None = None
@@ -68,6 +85,8 @@ class StudyConfig:
     """The name that `rename` gives the study, and `clone` the new one."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    n_edits: int = 0
+    """Set by a sweep itself: how many edits of a shared study the stored settings have."""
     repeats: int = 1
     """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
@@ -99,9 +118,11 @@ class StudyConfig:
                 "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
                 "letter or digit.",
             )
+        self._check_metrics()
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
+        check_positive("study.stop_gain", self.stop_gain)
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
         check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
         check("dir", bool(self.dir), "must name a folder.")
@@ -113,6 +134,24 @@ class StudyConfig:
         )
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         self._check_checkpoints()
+
+    def _check_metrics(self) -> None:
+        """Check the metrics, and bring the settings into one form: one metric is no list."""
+        names = self.metric if isinstance(self.metric, list | tuple) else [self.metric]
+        rule = "must be the name of a metric, or a list of different ones: [val_error, latency_ms]."
+        are_texts = bool(names) and all(isinstance(name, str) and name for name in names)
+        is_list = are_texts and len({*names}) == len(names)
+        check_setting(is_list, "study.metric", self.metric, rule)
+        separated = len(names) > 1 and next((name for name in names if "," in name), None)
+        rule = "a metric of several has no comma in its name."
+        check_setting(not separated, "study.metric", separated, rule)
+        self.metric = list(names) if len(names) > 1 else names[0]
+        self.direction = _directions(names, self.direction)
+        for name, value in self.constraints.items():
+            limit = parse_limit(f"{LIMIT_PREFIX}{name}", value)
+            check_setting(
+                0 < limit < math.inf, f"{LIMIT_PREFIX}{name}", value, "must be greater than 0."
+            )
 
     def _check_checkpoints(self) -> None:
         if self.checkpoints is None:
@@ -156,9 +195,61 @@ class StudyConfig:
         return (self.storage or "").startswith(("postgresql://", "postgres://"))
 
     @property
+    def metrics(self) -> StudyMetrics:
+        """Return the metrics with their directions, and the limits. A `Config` decides a direction
+        where it is left open."""
+        several = isinstance(self.metric, list)
+        directions = (self.direction if several else [self.direction]) or []
+        names = self.metric if several else [self.metric]
+        metrics = [
+            StudyMetric(name, direction or Direction.minimize)
+            for name, direction in zip_longest(names, directions)
+        ]
+        limits = (
+            MetricLimit(name, parse_limit(f"{LIMIT_PREFIX}{name}", value))
+            for name, value in self.constraints.items()
+        )
+        return StudyMetrics(tuple(metrics), tuple(limits))
+
+    @property
+    def leading_metric(self) -> str:
+        """Return the name of the one metric, or of the first of several."""
+        return self.metrics.leading.name
+
+    @property
     def decided_direction(self) -> Direction:
-        """Return the direction. A `Config` decides it where it is left open."""
-        return self.direction or Direction.minimize
+        """Return the direction of the leading metric."""
+        return self.metrics.leading.direction
+
+
+def _directions(names: Sequence[str], given: Any) -> Any:
+    """Return the directions in one form: for several metrics a list, None where one is left open.
+
+    Raises ConfigError for a direction of a metric that is not named, or that is none.
+    """
+    key = "study.direction"
+    if isinstance(given, Mapping):
+        unknown = next((name for name in given if name not in names), None)
+        rule = f"study.metric does not name {unknown}; it names {', '.join(names)}."
+        check_setting(unknown is None, key, given, rule)
+        given = [given.get(name) for name in names]
+    several = isinstance(given, list | tuple)
+    if not several and given is not None and len(names) > 1:
+        given = [given] * len(names)
+    each = [_direction(one) for one in (given if isinstance(given, list | tuple) else [given])]
+    if given is None:
+        return None
+    rule = f"study.metric names {len(names)} ({', '.join(names)}): give a direction for each."
+    check_setting(len(each) == len(names), key, [d and d.value for d in each], rule)
+    return each if len(names) > 1 else each[0]
+
+
+def _direction(given: Any) -> Direction | None:
+    if given is None or isinstance(given, Direction):
+        return given
+    rule = "expected one of [minimize, maximize]."
+    check_setting(given in Direction.__members__, "study.direction", given, rule)
+    return Direction[given]
 
 
 class KeepCheckpoints(enum.Enum):

@@ -8,6 +8,9 @@ by object, which would cost 0.5 s of a core that the next program could use.
 
 The server ignores Ctrl-C and SIGTERM, which the sweep handles (`record/stop_signals.py`).
 
+A process that a trial started in a session of its own outlives a worker that is killed. It becomes
+a child of the server, which ends it with itself, at the latest when the sweep has been killed.
+
 The module is a file of its own because the fork server of `multiprocessing` takes nothing but names
 of modules: it acts when it is imported, and only the fork server imports it, before all else.
 """
@@ -18,7 +21,13 @@ import atexit
 import gc
 import os
 import signal
+import warnings
 
+from automl.execution.process_tree import (
+    adopt_orphans,
+    find_left_descendants,
+    kill_found_processes,
+)
 from automl.record.stop_signals import STOP_SIGNALS
 
 _SERVER = os.getpid()
@@ -36,12 +45,16 @@ def _collect_in_child() -> None:
 
 def _end() -> None:
     if os.getpid() == _SERVER:
+        kill_found_processes(find_left_descendants)
         os._exit(0)
 
 
 for _number in STOP_SIGNALS:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+adopt_orphans()
+# multiprocessing does not expect children that it has not forked.
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 gc.disable()
 os.register_at_fork(before=_spare_children, after_in_child=_collect_in_child)
 atexit.register(_end)

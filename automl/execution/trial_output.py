@@ -76,18 +76,27 @@ class StandardStreams:
 
     def print_to(self, path: str) -> None:
         """Append the output of this process and its children to a file from now on."""
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         for stream in (sys.stdout, sys.stderr, *self._own):
             flush_stream(stream)
         # Before the descriptors are set: a stream that is dropped may close its descriptor.
         sys.stdout, sys.stderr = self._own
         _fill_gaps()
-        fd = public_file_opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        fd = _open_output(path)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
         sys.stdout, sys.stderr = _usable(sys.stdout, 1), _usable(sys.stderr, 2)
         self.keep()
+
+
+def _open_output(path: str) -> int:
+    """Open the file for a trial's output, or the null device: no trial fails for its output."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return public_file_opener(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    except OSError as error:
+        logger.warning("%s does not take what the trial prints (%s)", path, error.strerror)
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def end_process_with_error() -> None:

@@ -15,17 +15,27 @@ from automl.trial import Direction
 
 @dataclass(frozen=True)
 class StudyGoal:
-    """The metric that a study optimises, its direction, and the params of its space."""
+    """What a trial of a study is judged by, and the params of the study's space."""
 
     metric: str
+    """The study's metric; of several the leading one, which chooses the report that counts."""
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
     """The last report counts as the best."""
+    n_metrics: int = 1
+    """The number of metrics that are optimised: the leading one and the first of `more_metrics`."""
+    more_metrics: tuple[str, ...] = ()
+    """The names of further metrics whose values a trial must have, for limits, too."""
     value_at_end: bool = False
     """The trial's value comes at its end, with the model. Reports serve pruning alone, and a pruned
     trial has no value."""
+
+    @property
+    def several(self) -> tuple[str, ...]:
+        """The names of the optimised metrics in their order; empty for one metric."""
+        return (self.metric, *self.more_metrics[: self.n_metrics - 1]) if self.n_metrics > 1 else ()
 
 
 MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)

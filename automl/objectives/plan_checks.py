@@ -7,12 +7,13 @@ The functions are pure: each raises ConfigError or returns notes. A single setti
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import LOSSES, ObjectiveKind, Task
 from automl.config.metrics import (
     CLASS_LOSSES,
     JUDGED_PREFIX,
+    MEASURED_METRICS,
     METRIC_OF_LOSS,
     SQUARED_ERROR,
     VALUE_LOSSES,
@@ -31,8 +32,13 @@ from automl.objectives.training_plan import TrainingPlan
 from automl.trial import Direction, ParamValue
 
 
-def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric: str) -> None:
-    """Raise ConfigError if the space or the study's metric does not fit the objective."""
+def check_space(
+    declaration: ObjectiveDeclaration,
+    names: Iterable[str],
+    metric: str,
+    more_metrics: Sequence[str] = (),
+) -> None:
+    """Raise ConfigError if the space or a metric of the study's does not fit the objective."""
     space = tuple(names)
     if declaration.params is not None:
         for name in space:
@@ -43,8 +49,12 @@ def check_space(declaration: ObjectiveDeclaration, names: Iterable[str], metric:
             f"space: {', '.join(missing)} not there, which the objective requires. "
             f"The space has: {', '.join(space) or 'nothing'}. Add space.{missing[0]}=…"
         )
-    if declaration.metrics is not None:
-        _check_known(f"study.metric={metric}", metric, declaration.metrics, "the objective reports")
+    known = declaration.metrics
+    if known is not None:
+        _check_known(f"study.metric={metric}", metric, known, "the objective reports")
+        for name in more_metrics:
+            rule = "the objective reports, or a trial measures"
+            _check_known(f"study.metric={name}", name, (*known, *sorted(MEASURED_METRICS)), rule)
 
 
 def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import reported_metric
+from automl.config.metrics import MEASURED_ALONE, reported_metric
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.models.family import Family, PackKey, family_of
 from automl.objectives.function_call import (
@@ -130,6 +130,10 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, so that errors can list them."""
+    n_metrics: int = 1
+    """The number of metrics that are optimised."""
+    more_metrics: tuple[str, ...] = ()
+    """The names of the study's other metrics, and of those with a limit."""
     refit: RefitTraining | None = None
     """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
@@ -148,9 +152,11 @@ class TrainingPlan:
             data=config.data,
             family=model_family,
             training=model_family.with_length(config.training),
-            metric=config.study.metric,
+            metric=config.study.leading_metric,
             direction=config.study.decided_direction,
             space=space,
+            n_metrics=len(config.study.metrics.metrics),
+            more_metrics=config.study.metrics.more_names,
             refit=refit,
             repeats=config.study.repeats,
         )
@@ -170,23 +176,21 @@ class TrainingPlan:
             self.direction,
             self.space,
             keeps_last=keeps_last,
+            n_metrics=self.n_metrics,
+            more_metrics=self.more_metrics,
             value_at_end=value_at_end,
         )
 
     @property
     def users_target(self) -> tuple[str, str] | None:
         """Key and value of the setting that names the user's function; None: no setting does."""
-        if self.objective.kind is ObjectiveKind.command:
-            return None
-        if self.objective.kind is not ObjectiveKind.builtin:
+        if self.objective.kind.has_function:
             return "objective.target", str(self.objective.target)
-        return self.family.users_target
+        return self.family.users_target if self.objective.kind is ObjectiveKind.builtin else None
 
     @property
     def users_code(self) -> tuple[tuple[str, str], ...]:
         """Key and value of each setting that names a user's function, for processes with torch."""
-        if self.objective.kind is ObjectiveKind.command:
-            return ()
         found = [] if self.users_target is None else [self.users_target]
         if self.objective.kind is ObjectiveKind.builtin:
             others = {"training.loss": self.training.loss_target, "data.source": self.data.source}
@@ -198,7 +202,7 @@ class TrainingPlan:
         """Whether a training process loads torch, which a user's function may need."""
         if self.objective.kind is ObjectiveKind.builtin:
             return self.family.uses_torch
-        return self.objective.kind is not ObjectiveKind.command
+        return self.objective.kind.has_function
 
     def trial_uses_torch(self, params: Params) -> bool:
         """Return whether a trial uses torch, so that torch writes its checkpoints."""
@@ -246,6 +250,8 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         if self.refit is not None and self.refit.trains_alone:
+            return None
+        if MEASURED_ALONE.intersection(self.more_metrics):
             return None
         return self.family.pack_key(params, self.training, on_host=on_host)
 
@@ -304,7 +310,7 @@ def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveD
             resolve_loss(plan.training.loss_target)
         accepted, required = plan.family.param_names()
         return ObjectiveDeclaration(accepted, required, reported_metric(_task(plan, dataset)))
-    if plan.objective.kind is ObjectiveKind.command:
+    if not plan.objective.kind.has_function:
         return ObjectiveDeclaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
     function = resolve_objective(plan.objective.target)

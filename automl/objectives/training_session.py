@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from automl.config import DataKind, ObjectiveKind
+from automl.errors import StorageError
 from automl.models.family import PackKey, TrialEstimator
 from automl.models.networks.folds.fold_estimator import MembersEstimator, open_trial_estimator
 from automl.models.networks.parallel.launcher import RankLauncher
@@ -140,7 +141,8 @@ class TrainingSession:
     ) -> None:
         """Carry out one trial; its last event is its outcome.
 
-        Raises only what `on_event` raised, and StorageError if a checkpoint cannot be written.
+        Raises only what `on_event` raised, and StorageError if a checkpoint or the trial's folder
+        cannot be written.
         """
         devices = self._devices.names(placement)
         with self._peaks.watching(devices, on_host=placement.on_host) as get_peak:
@@ -295,6 +297,8 @@ class TrainingSession:
         try:
             return outcomes.outcome_of_return(self._train(trial, record), record)
         except BaseException as error:  # noqa: BLE001  SystemExit and KeyboardInterrupt included
+            if isinstance(error, StorageError):  # the disk's fault, and not the trial's
+                record.broken = error
             return outcomes.outcome_of_exception(error, record)
 
     def _train(self, trial: TrialContext, record: TrialReports) -> object:
@@ -306,11 +310,14 @@ class TrainingSession:
             if outcomes.is_pruning(error):  # the best report of a pruned trial can be the study's
                 record.write()
             raise
+        names = record.goal.several
+        if names and isinstance(returned, list | tuple) and len(returned) == len(names):
+            returned = dict(zip(names, returned, strict=True))
         if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
             record.conclude(returned)
         if isinstance(returned, FinalReport):
             returned = record.take_final_report(returned)
-        record.write()
+        record.finish()
         return returned
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
-from automl.record.disk import flush_folder, make_folder
+from automl.record.disk import flush_folder, make_folder, storage_errors
 from automl.trial import Params, TrialSpec
 
 CheckpointState: TypeAlias = Mapping[str, Any]
@@ -124,9 +124,13 @@ class TrialContext:
 
     @property
     def directory(self) -> Path:
-        """The folder for this trial's own files, which also holds `last.pt` and `best.pt`."""
-        for folder in make_folder(self._directory):
-            flush_folder(folder)
+        """The folder for this trial's own files, which also holds `last.pt` and `best.pt`.
+
+        Raises StorageError, at which the sweep stops, if it cannot be made.
+        """
+        with storage_errors(self._directory, "the trial's folder could not be made"):
+            for folder in make_folder(self._directory):
+                flush_folder(folder)
         return self._directory
 
     def restore(self) -> dict[str, Any] | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from automl.trial import TrialEvent, TrialOutcome, TrialStarted
+from automl.trial import OUTSIDE_DEVICE, TrialEvent, TrialOutcome, TrialStarted
 
 MAX_SILENT_SECONDS = 3600.0
 """A trial that starts again after a longer silence was killed at its last event."""
-NO_DEVICES = ("", "none")
-"""Devices that are logged for trials that ran nowhere."""
+NO_DEVICES = ("", "none", OUTSIDE_DEVICE)
+"""Devices that are logged for trials that ran on none of this machine's or cluster's."""
 
 
 @dataclass

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from automl.errors import StorageError
+
 _MODE = 0o644
 """Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
 _LOCK_POLL_SECONDS = 0.005
@@ -57,6 +59,21 @@ def write_durably(path: Path, text: str) -> None:
     with open_replacing(path) as file:
         file.write(text.encode())
     flush_folder(path.parent)
+
+
+@contextmanager
+def storage_errors(path: Path, what: str) -> Iterator[None]:
+    """Raise the block's OSErrors as StorageError: the sweep stops, and no trial fails of them.
+
+    `what` says what could not be done at `path`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {what}: {error.strerror or error}. "
+            "Make room or mend the folder, and resume the study."
+        ) from error
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The signals that ask a sweep to stop, and how its other processes ignore them.
 
-A terminal and a batch system (`timeout`, Slurm's --signal and its end of time) send them to every
-process of a job. Only the sweep knows how its trials stop, so its other processes leave the signals
-to it. The handlers of the sweep itself are elsewhere. A file of its own, so that a starting
-worker imports little.
+A terminal (Ctrl-C, or SIGHUP when it is closed) and a batch system (`timeout`, Slurm's --signal and
+its end of time) send them to every process of a job. Only the sweep knows how its trials stop, so
+its other processes leave the signals to it. The handlers of the sweep itself are elsewhere. A file
+of its own, so that a starting worker imports little.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import threading
 from types import FrameType
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _forking = threading.local()
 """While this thread forks, `masked` holds the signals that were blocked before."""
 

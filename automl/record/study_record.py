@@ -18,21 +18,24 @@ from automl.record.texts import fit_line
 from automl.record.trial_record import (
     RANKED_STATES,
     Rank,
-    StudyMetric,
     TrialFold,
     TrialRecord,
     is_value_returned,
     may_be_best,
+    metrics_from_settings,
     rank_trial,
 )
 from automl.trial import (
     Direction,
     EnsembleBuilt,
     Event,
+    MetricPoint,
     MetricsReported,
     ModelsEvaluated,
     PaceMeasured,
     StudyEdited,
+    StudyMetric,
+    StudyMetrics,
     SweepEnded,
     SweepStarted,
     TrialEvent,
@@ -40,7 +43,10 @@ from automl.trial import (
     TrialState,
     TrialTagged,
     ValuesLogged,
+    find_front,
+    find_knee,
 )
+from automl.trial.step_runs import StepRuns
 
 
 @dataclass(frozen=True)
@@ -93,8 +99,13 @@ class StudyRecord:
         return tuple(dict.fromkeys(name for name in names if name != self.name))
 
     @property
+    def metrics(self) -> StudyMetrics:
+        return metrics_from_settings(self.settings)
+
+    @property
     def metric(self) -> StudyMetric:
-        return StudyMetric.from_settings(self.settings)
+        """The study's metric; of several the leading one."""
+        return self.metrics.leading
 
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; every state has an entry."""
@@ -104,7 +115,42 @@ class StudyRecord:
         return counts
 
     def ranking(self) -> tuple[TrialRecord, ...]:
-        """Return the trials that ended with a value, the best first."""
+        """Return the trials that ended with a value, the best first; those of the front of several
+        metrics come before all others."""
+        if not self.metrics.are_several:
+            return self._by_value()
+        by_value = self._by_value()
+        points = {trial.number: self.point(trial) for trial in by_value}
+        beyond = {number for number, p in points.items() if p is not None and p.excess > 0}
+        others = sorted(by_value, key=lambda trial: trial.number in beyond)
+        everyone = (*filter(None, [self.best()]), *self.front(), *others)
+        return tuple({trial.number: trial for trial in everyone}.values())
+
+    def front(self) -> tuple[TrialRecord, ...]:
+        """Return the trials that no other is better than; of one metric, the best one alone."""
+        metrics = self.metrics
+        if not metrics.are_several:
+            first, returned = self._by_value()[:1], self._returned
+            return tuple(trial for trial in first if may_be_best(trial.state, returned=returned))
+        finished = [t for t in self.trials.values() if t.state is TrialState.FINISHED]
+        points = {n: metrics.point(trial.values) for n, trial in enumerate(finished)}
+        known = {n: point for n, point in points.items() if point is not None}
+        numbers = [*known]
+        return tuple(finished[numbers[place]] for place in find_front([*known.values()]))
+
+    def point(self, trial: TrialRecord) -> MetricPoint | None:
+        """Return what a trial is worth by several metrics; None: one of them is not known."""
+        return self.metrics.point(trial.values)
+
+    def best(self) -> TrialRecord | None:
+        """Return the best trial, pruned or not, or the one at the knee of the front of several
+        metrics; None: no trial can be compared."""
+        front = self.front()
+        if len(front) < 2:
+            return next(iter(front), None)
+        return front[find_knee([p for trial in front if (p := self.point(trial)) is not None])]
+
+    def _by_value(self) -> tuple[TrialRecord, ...]:
         ranked = [
             trial
             for trial in self.trials.values()
@@ -115,17 +161,13 @@ class StudyRecord:
         returned = self._returned
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
-    def best(self) -> TrialRecord | None:
-        """Return the trial with the best value, pruned or not; None: no trial can be compared."""
-        first = next(iter(self.ranking()), None)
-        if first is None or not may_be_best(first.state, returned=self._returned):
-            return None
-        return first
-
     def best_values(self) -> list[float]:
-        """Return the best value so far after each trial that ended, from the first value on."""
+        """Return the best value so far after each trial that ended, from the first value on; none
+        in a study of several metrics."""
+        if self.metrics.are_several:
+            return []
         returned, better = self._returned, self.metric.direction.better
-        comparable = [t for t in self.ranking() if may_be_best(t.state, returned=returned)]
+        comparable = [t for t in self._by_value() if may_be_best(t.state, returned=returned)]
         values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
         found: list[float] = []
@@ -142,7 +184,10 @@ class StudyRecord:
         """The ensemble, if it is the study's best result; else None.
 
         It must have two models or more, and be no worse than the best trial by the study's metric.
+        In a study of several metrics it is not: it was chosen by one of them.
         """
+        if self.metrics.are_several:
+            return None
         ensemble, best = self.ensemble, self.best()
         if ensemble is None or best is None or best.value is None or len(ensemble.members) < 2:
             return None
@@ -207,8 +252,6 @@ class LoggedHistory:
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)
         """The logged values of each trial that has not ended."""
-        self._names: dict[frozenset[str], frozenset[str]] = {}
-        """Sets of metric names, each kept once: nearly all steps have the same."""
         self._ended: set[int] = set()
 
     def new_part(self, event: Event) -> Event | None:
@@ -237,20 +280,25 @@ class LoggedHistory:
         self._known.pop(trial, None)
 
     def _new_report(self, event: MetricsReported, known: _TrialLogged) -> MetricsReported | None:
-        names, before = frozenset(event.metrics), known.steps.get(event.step)
-        if before is not None and names <= before:
-            return None
-        self._know(known, event.step, names)
-        if not before or names.isdisjoint(before):
+        step, steps = event.step, known.steps
+        if not event.metrics:  # a report of its step alone
+            if any(step in runs for runs in steps.values()):
+                return None
+            steps[""].add(step)
             return event
-        return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in before})
+        new = {name: value for name, value in event.metrics.items() if step not in steps[name]}
+        for name in new:
+            steps[name].add(step)
+        if len(new) == len(event.metrics):
+            return event
+        return replace(event, metrics=new) if new else None
 
     def _new_logged(self, event: ValuesLogged, known: _TrialLogged) -> ValuesLogged | None:
         """Return the new part of `event`; metrics count by name and step, reported or logged."""
         points = []
         for point in event.points:
-            if point.name not in known.steps.get(point.step, ()):
-                self._know(known, point.step, frozenset((point.name,)))
+            if point.step not in known.steps[point.name]:
+                known.steps[point.name].add(point.step)
                 points.append(point)
         params = {name: text for name, text in event.params.items() if name not in known.params}
         known.params.update(params)
@@ -260,17 +308,13 @@ class LoggedHistory:
             return event
         return replace(event, points=tuple(points), params=params)
 
-    def _know(self, known: _TrialLogged, step: int, names: frozenset[str]) -> None:
-        all_names = names | known.steps.get(step, names)
-        known.steps[step] = self._names.setdefault(all_names, all_names)
-
 
 @dataclass
 class _TrialLogged:
     """The logged values of one trial."""
 
-    steps: dict[int, frozenset[str]] = field(default_factory=dict)
-    """The names of the logged metrics of each step."""
+    steps: defaultdict[str, StepRuns] = field(default_factory=lambda: defaultdict(StepRuns))
+    """The steps at which each metric was logged."""
     tags: dict[str, str] = field(default_factory=dict)
     params: set[str] = field(default_factory=set)
     """The names of the logged params."""
@@ -286,7 +330,7 @@ class StudyFold:
         self._sweeps: list[SweepRecord] = []
         self._last_settings: dict[str, str] = {}
         """The last value of each setting that a sweep had."""
-        self._metric = StudyMetric()
+        self._metrics = StudyMetrics()
         self._trials: dict[int, TrialFold] = {}
         self._paces: dict[object, PaceMeasured] = {}
         """The paces by execution; those of probes by kind of device and size."""
@@ -333,7 +377,7 @@ class StudyFold:
 
     def _begin(self, event: SweepStarted) -> None:
         if not self._sweeps:
-            self._metric = StudyMetric.from_settings(event.settings)
+            self._metrics = metrics_from_settings(event.settings)
             self._last_settings = dict(event.settings)
         settings = event.settings.items()
         changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
@@ -344,7 +388,7 @@ class StudyFold:
         fold = self._trials.get(event.trial)
         if fold is None:
             reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
-            fold = TrialFold(event.trial, event.time, reports, metric=self._metric)
+            fold = TrialFold(event.trial, event.time, reports, metrics=self._metrics)
             self._trials[event.trial] = fold
         return fold
 

@@ -14,9 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from automl.config import StudyConfig, Task
+from automl.config import Task, parse_limit
 from automl.config.metrics import reported_metric
+from automl.config.study import LIMIT_PREFIX
+from automl.record.device_time import NO_DEVICES
 from automl.trial import (
+    DEFAULT_METRIC,
     MAX_STEP,
     CheckpointKind,
     CheckpointWritten,
@@ -26,12 +29,15 @@ from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
     MemoryPeakMeasured,
+    MetricLimit,
     MetricsReported,
     OutOfMemoryOutcome,
     Params,
     ParamsSuggested,
     PrunedOutcome,
     RequestSource,
+    StudyMetric,
+    StudyMetrics,
     TooLargeOutcome,
     TrialEvent,
     TrialOutcome,
@@ -46,6 +52,8 @@ NEAR = 0.01
 """A value this near (relative) to a trial's best report is that report. Equality would be too
 strict: epochs repeated after an interruption differ a little on a GPU, and a kill can lose the last
 report."""
+LIST_SEPARATOR = ", "
+"""Separates the metrics of a study, and their directions, in the flat settings of a sweep."""
 ERROR_SUFFIX = "_se"
 """Ends the name of the standard error of a metric over the repeats of a trial: `val_loss_se`."""
 RANKED_STATES = (TrialState.FINISHED, TrialState.PRUNED)
@@ -54,18 +62,24 @@ Rank: TypeAlias = tuple[bool, float, bool, int]
 """Sort key of trials; the best comes first."""
 
 
-@dataclass(frozen=True)
-class StudyMetric:
-    """The metric that a study optimises, and its direction."""
+def metrics_from_settings(settings: Mapping[str, str]) -> StudyMetrics:
+    """Read the metrics from the flat settings of a sweep; missing ones take their defaults.
 
-    name: str = StudyConfig.metric
-    direction: Direction = Direction.minimize
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, str]) -> StudyMetric:
-        """Read the metric from the flat settings of a sweep; missing ones take their defaults."""
-        direction = Direction.__members__.get(settings.get("study.direction", ""), cls.direction)
-        return cls(settings.get("study.metric", cls.name), direction)
+    Several are written as `val_error, latency_ms`, and so are their directions.
+    """
+    names = settings.get("study.metric", DEFAULT_METRIC)
+    directions = settings.get("study.direction", "").split(LIST_SEPARATOR)
+    each = names.split(LIST_SEPARATOR) if len(directions) > 1 else [names]
+    known = [Direction.__members__.get(name, Direction.minimize) for name in directions]
+    limits = {
+        key.removeprefix(LIMIT_PREFIX): parse_limit(key, text)
+        for key, text in settings.items()
+        if key.startswith(LIMIT_PREFIX)
+    }
+    return StudyMetrics(
+        tuple(map(StudyMetric, each, known)),
+        tuple(MetricLimit(name, largest) for name, largest in limits.items()),
+    )
 
 
 def is_value_returned(value: float, best_report: float | None) -> bool:
@@ -89,8 +103,6 @@ def may_be_best(state: TrialState, *, returned: bool) -> bool:
 
 
 _BUILT_IN_METRICS = frozenset(reported_metric(Task.auto))
-_NO_DEVICE = "none"
-"""The device that is logged for a trial that ended before it ran."""
 
 
 @dataclass(slots=True)
@@ -134,6 +146,12 @@ class TrialRecord:
     """Texts that the objective tagged the trial with, by name."""
     best_metrics: dict[str, float] = field(default_factory=dict)
     """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
+    lease_seconds: float | None = None
+    """Longest time between events of a trial that somebody outside has; None: a sweep ran it."""
+    lease_until: float | None = None
+    """When the lease of a trial ends that somebody outside has (Unix seconds); None: nobody has."""
+    request: str = ""
+    """Id of the request that asked for the trial; empty: no request to a sweep did."""
 
     @property
     def state(self) -> TrialState:
@@ -143,7 +161,7 @@ class TrialRecord:
     @property
     def kind(self) -> DeviceKind | None:
         """The kind of the device where the trial ran last; None: it ran on no device."""
-        if self.device in ("", _NO_DEVICE):
+        if self.device in NO_DEVICES:
             return None
         return kind_of_label(self.device)
 
@@ -159,6 +177,13 @@ class TrialRecord:
             self.outcome.value
             if isinstance(self.outcome, FinishedOutcome | PrunedOutcome)
             else None
+        )
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """The value of each metric by name, in a study of several; empty: of one, or unknown."""
+        return (
+            self.outcome.values if isinstance(self.outcome, FinishedOutcome | PrunedOutcome) else {}
         )
 
     @property
@@ -190,7 +215,7 @@ class TrialRecord:
 class TrialFold(TrialRecord):
     """Folds the events of a trial, one after another, into a `TrialRecord`."""
 
-    metric: StudyMetric = field(default_factory=StudyMetric)
+    metrics: StudyMetrics = field(default_factory=StudyMetrics)
     _newest_step: int | None = None
 
     def take(self, event: TrialEvent) -> None:
@@ -201,6 +226,7 @@ class TrialFold(TrialRecord):
             case TrialStarted():
                 self.params, self.device, self.outcome = event.params, event.device, None
                 self.n_starts += 1
+                self.lease_seconds, self.request = event.lease_seconds, event.request
             case ParamsSuggested():
                 self.params = {**self.params, **event.params}
             case TrialTagged():
@@ -213,6 +239,8 @@ class TrialFold(TrialRecord):
                 self._take_peak(event)
             case TrialOutcome():
                 self._take_outcome(event)
+        is_leased = self.lease_seconds is not None and self.outcome is None
+        self.lease_until = event.time + (self.lease_seconds or 0.0) if is_leased else None
 
     def record(self) -> TrialRecord:
         """Return the record of the trial after all events taken so far."""
@@ -226,7 +254,7 @@ class TrialFold(TrialRecord):
         self._newest_step = event.step
         if event.step <= MAX_STEP:  # older versions took steps that no store can hold
             self.last_step = max(self.last_step, event.step)
-        value = event.metrics.get(self.metric.name)
+        value = event.metrics.get(self.metrics.leading.name)
         if value is not None and math.isfinite(value) and self._is_best(value):
             self.best_value, self.best_step = value, event.step
             self.best_metrics = {}
@@ -255,7 +283,8 @@ class TrialFold(TrialRecord):
             self.predicted_bytes, self.predicted_by = event.predicted_bytes, event.source
 
     def _is_best(self, value: float) -> bool:
-        return self.best_value is None or self.metric.direction.better(value, self.best_value)
+        better = self.metrics.leading.direction.better
+        return self.best_value is None or better(value, self.best_value)
 
     def _take_outcome(self, event: TrialOutcome) -> None:
         # No reader needs the tracebacks, and there may be ten thousand of them.
@@ -273,6 +302,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     row = {"trial": trial.number, "state": trial.state.value, "value": _value(trial)}
     if trial.standard_error is not None:
         row["value_se"] = trial.standard_error
+    row |= {f"values.{name}": value for name, value in trial.values.items()}
     row |= {f"params.{name}": value for name, value in trial.params.items()}
     row |= {f"tags.{name}": text for name, text in trial.tags.items()}
     return row | {
@@ -287,5 +317,4 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 
 def _value(trial: TrialRecord) -> float | None:
     """Return the trial's value; while it has not ended, its best value so far."""
-    is_unfinished = trial.state in (TrialState.RUNNING, TrialState.INTERRUPTED)
-    return trial.best_value if is_unfinished else trial.value
+    return trial.value if trial.state.is_final else trial.best_value

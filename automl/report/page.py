@@ -30,6 +30,7 @@ from automl.record.study_files import (
 )
 from automl.record.texts import fit_line
 from automl.report.findings import range_edges
+from automl.report.front_section import front_section
 from automl.report.param_sections import parallel_section, params_section, path_section
 from automl.report.search_sections import curves_section, progress_section, verdict_section
 from automl.report.section import ReportSection
@@ -75,7 +76,7 @@ def report_sections(
     made = (
         replace(verdict, sentences=(*verdict.sentences, *glance)),
         next_section(data, study, overrides),
-        progress_section(data),
+        front_section(data) or progress_section(data),
         failures,
         params,
         path_section(data),
@@ -159,7 +160,8 @@ def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
     ranked = {trial.number: place for place, trial in enumerate(record.ranking())}
     ended = sorted(data.ended, key=lambda t: (ranked.get(t.number, math.inf), t.number))
     names = list(dict.fromkeys(name for t in ended for name in t.params))
-    columns = ["trial", record.metric.name, *names, "state", "seconds"]
+    more = record.metrics.more_names
+    columns = ["trial", record.metric.name, *more, *names, "state", "seconds"]
     rows: list[list[ParamValue]] = []
     for trial in ended:
         seconds = round(max(0.0, (trial.ended or trial.started) - trial.started), 2)
@@ -168,6 +170,7 @@ def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
             [
                 trial.number,
                 _plain(trial.value),
+                *(_plain(trial.values.get(name)) for name in more),
                 *(_plain(value) for value in values),
                 trial.state.value,
                 seconds,

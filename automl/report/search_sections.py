@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from automl.record.texts import fit_line
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.report.findings import (
     RangeEdge,
@@ -122,11 +123,19 @@ def verdict_section(data: StudyData) -> ReportSection:
         f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
         f"{params_text(best.params) or 'no params'}.{_spread_sentence(best)}"
     ]
-    sentences += _gain_sentences(data, valued)
+    if record.metrics.are_several:
+        sentences.append(
+            f"It is a compromise: the front below has the others. Params and curves are shown by "
+            f"{metric.name}, which leads."
+        )
+    else:
+        sentences += _gain_sentences(data, valued)
     sentences += _baseline_sentences(data)
     if edges := range_edges(data, best):
         sentences.append(_edges_sentence(edges))
-    sentences.append(f"Trials: {shown}.")
+    end = record.sweeps[-1].end if record.sweeps else None
+    why = f" No more were tried: {fit_line(end.reason)}." if end is not None and end.reason else ""
+    sentences.append(f"Trials: {shown}.{why}")
     rows = [
         (
             str(trial.number),

@@ -33,6 +33,7 @@ STATES = (
     TrialState.PRUNED.value,
     TrialState.FAILED.value,
     TrialState.INTERRUPTED.value,
+    TrialState.PAUSED.value,
     REPEATED,
     TrialState.RUNNING.value,
 )

@@ -83,6 +83,8 @@ class EarlierTrials:
 
         Their numbers are negative, by which they are told from the study's own.
         """
+        if not self.trials:
+            return []
         import numpy as np
         from optuna.trial import create_trial
 

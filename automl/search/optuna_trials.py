@@ -6,11 +6,12 @@ for readers who use Optuna's own tools. Storages are opened in `storage.py`.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import optuna
 from optuna.distributions import (
@@ -32,12 +33,19 @@ from automl.search.storage import OUTSIDE_SPACE, REQUEST, load_optuna_study
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
+    MetricPoint,
     Params,
     PrunedOutcome,
+    StudyMetrics,
     TooLargeOutcome,
     TrialOutcome,
     TrialState,
+    trial_name,
 )
+
+BegunTrials: TypeAlias = Mapping[int, Params]
+"""The params of the trials that have begun, by number."""
+NO_TRIALS: BegunTrials = {}
 
 
 def optuna_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
@@ -78,6 +86,36 @@ def optuna_running_trial(
         system_attrs={},
         intermediate_values={},
     )
+
+
+def optuna_new_trial(
+    number: int, params: Params, distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """Return a new trial for Optuna, with those of its params that have a distribution."""
+    searched = {name: d for name, d in distributions.items() if name in params}
+    known = {name: params[name] for name in searched}
+    return optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+
+
+def restore_trials(
+    storage: BaseStorage,
+    study_id: int,
+    begun: BegunTrials,
+    space_at: Callable[[int], SearchSpace],
+) -> int:
+    """Add the trials to the study that it has lost, as running, and return their number.
+
+    Trials between them that have not begun are added without params. Raises ValueError for params
+    that are suggested while a trial runs, whose distributions are not known.
+    """
+    first, end = len(storage.get_all_trials(study_id, deepcopy=False)), max(begun, default=-1) + 1
+    for number in range(first, end):
+        params, known = begun.get(number, {}), optuna_distributions(space_at(number))
+        if unknown := set(params) - set(space_at(number).names):
+            raise ValueError(f"it has lost trial {number} with {', '.join(sorted(unknown))}")
+        trial = optuna_new_trial(number, params, known)
+        storage.create_new_trial(study_id, template_trial=trial)
+    return max(0, end - first)
 
 
 def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:
@@ -135,6 +173,15 @@ def trial_outcome_of(
             )
 
 
+def as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """Return a running trial as if it were pruned with `value`."""
+    shown = copy.copy(trial)
+    shown.state = OptunaState.PRUNED
+    shown.value = value if math.isfinite(value) else None
+    shown.datetime_complete = trial.datetime_start
+    return shown
+
+
 def ended_trial(trial: FrozenTrial, params: Params) -> EndedTrial:
     """Return a trial that has ended, with `params`."""
     began = unix_seconds(trial.datetime_start)
@@ -170,32 +217,98 @@ MLFLOW_RUN, DEVICE, CAUSE = "mlflow_run", "device", "cause"
 MAX_CAUSE_CHARACTERS = 500
 
 
-def note_trial_end(
-    storage: BaseStorage, trial_id: int, outcome: TrialOutcome, device: str | None
-) -> None:
-    """Note device and cause of a trial's end, for optuna-dashboard.
-
-    It costs a line of the journal, two for a trial that failed.
-    """
-    if device is not None:
-        storage.set_trial_user_attr(trial_id, DEVICE, device)
-    if isinstance(outcome, FailedOutcome | TooLargeOutcome):
-        cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
-        storage.set_trial_user_attr(trial_id, CAUSE, cause)
-
-
-def name_metric(storage: BaseStorage, study_name: str, metric: str) -> None:
-    """Set the name under which Optuna shows values; it is written once, also to old studies."""
+def name_metrics(storage: BaseStorage, study_name: str, metrics: StudyMetrics) -> None:
+    """Set the names under which Optuna shows values; written once, also to old studies."""
     study = load_optuna_study(RandomSampler(), storage, study_name)
-    if study.metric_names != [metric]:
-        study.set_metric_names([metric])
+    names = [metric.name for metric in metrics.metrics]
+    if study.metric_names != names:
+        study.set_metric_names(names)
 
 
-def set_excess(
-    storage: BaseStorage, study_name: str, trial_id: int, outcome: TooLargeOutcome
-) -> None:
-    """Write by how much a trial is too large, as a constraint, unless it is written already."""
-    key = AT_LEAST_KEY if outcome.at_least else EXCESS_KEY
-    if key not in storage.get_trial(trial_id).constraints:
-        study = optuna.load_study(study_name=study_name, storage=storage, sampler=RandomSampler())
-        optuna.trial.Trial(study, trial_id).set_constraint(key, outcome.excess)
+REACHED = "automl:reached"
+"""System attribute of a trial: what it was worth at each rung, in a study of several metrics."""
+PRUNED_KEY = "pruned"
+"""The constraint that a pruned trial violates in a study of several metrics: no sampler of Optuna's
+takes its values for those of a whole trial."""
+
+
+def store_reached(storage: BaseStorage, trial_id: int, reached: Mapping[int, MetricPoint]) -> None:
+    """Store a trial's points at its rungs, from which a resumed study judges; nothing for none."""
+    stored: Any = {str(rung): [list(point.keys), point.excess] for rung, point in reached.items()}
+    if stored and storage.get_trial(trial_id).system_attrs.get(REACHED) != stored:
+        storage.set_trial_system_attr(trial_id, REACHED, stored)
+
+
+def stored_reached(trial: FrozenTrial) -> dict[int, MetricPoint]:
+    """Return the points that `store_reached` stored."""
+    stored = trial.system_attrs.get(REACHED, {})
+    return {int(at): MetricPoint(tuple(keys), excess) for at, (keys, excess) in stored.items()}
+
+
+def outcome_values(outcome: TrialOutcome) -> Mapping[str, float]:
+    """Return a trial's values by metric; empty in a study of one metric."""
+    return outcome.values if isinstance(outcome, FinishedOutcome | PrunedOutcome) else {}
+
+
+def stored_values(trial: FrozenTrial, metrics: StudyMetrics) -> dict[str, float]:
+    """Return the values by metric of a trial that has ended, those with a limit included."""
+    if not metrics.are_several or not trial.values:
+        return {}
+    names = [metric.name for metric in metrics.metrics]
+    limited = {limit.name: limit for limit in metrics.limits if limit.name in trial.constraints}
+    stored = {n: (trial.constraints[n] + 1) * limit.largest for n, limit in limited.items()}
+    return stored | dict(zip(names, trial.values, strict=False))
+
+
+def storage_values(
+    outcome: TrialOutcome, value: float | None, metrics: StudyMetrics
+) -> list[float] | None:
+    """Return the values that the storage gets, in the order of the metrics; None: some lack."""
+    names = [metric.name for metric in metrics.metrics]
+    if len(names) == 1:
+        return None if value is None else [value]
+    values = outcome_values(outcome)
+    return [values[name] for name in names] if {*names} <= values.keys() else None
+
+
+@dataclass(frozen=True)
+class TrialNotes:
+    """Notes of a trial's end in the storage: for the samplers, and for optuna-dashboard."""
+
+    storage: BaseStorage
+    study_name: str
+    trial_id: int
+
+    def note_end(self, outcome: TrialOutcome, device: str | None, metrics: StudyMetrics) -> None:
+        """Note constraints, device and cause of a trial's end.
+
+        It costs a line of the journal, two for a trial that failed, and one for each constraint.
+        """
+        self._set_constraints(_excesses(outcome, metrics))
+        if device is not None:
+            self.storage.set_trial_user_attr(self.trial_id, DEVICE, device)
+        if isinstance(outcome, FailedOutcome | TooLargeOutcome):
+            cause = fit_line(outcome.cause, MAX_CAUSE_CHARACTERS)
+            self.storage.set_trial_user_attr(self.trial_id, CAUSE, cause)
+
+    def _set_constraints(self, excesses: Mapping[str, float]) -> None:
+        """Write constraints that the trial violates where they are above 0, once each."""
+        if not excesses:
+            return
+        known = self.storage.get_trial(self.trial_id).constraints
+        sampler = RandomSampler()
+        study = optuna.load_study(study_name=self.study_name, storage=self.storage, sampler=sampler)
+        for name in excesses.keys() - known.keys():
+            optuna.trial.Trial(study, self.trial_id).set_constraint(name, excesses[name])
+
+
+def _excesses(outcome: TrialOutcome, metrics: StudyMetrics) -> dict[str, float]:
+    """Return by how much a trial is too large, or beyond each limit (negative: within)."""
+    if isinstance(outcome, TooLargeOutcome):
+        return {AT_LEAST_KEY if outcome.at_least else EXCESS_KEY: outcome.excess}
+    values = outcome_values(outcome)
+    limits = [limit for limit in metrics.limits if limit.name in values]
+    found = {limit.name: values[limit.name] / limit.largest - 1 for limit in limits}
+    if isinstance(outcome, PrunedOutcome) and len(metrics.metrics) > 1:
+        found[PRUNED_KEY] = 1 / (1 + outcome.step)
+    return found

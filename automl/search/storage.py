@@ -157,6 +157,15 @@ class OpenStorage:
                 "that, then resume the study."
             ) from error
 
+    def check_number(self, study_id: int, number: int, trial_id: int, name: str) -> None:
+        """Raise StorageError if another program has added trials to the study in its database."""
+        stored = self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        if stored != trial_id:
+            raise StorageError(
+                f"study.name={name}: another program adds trials to this study in "
+                f"{self.where}; stop it, then resume the study."
+            )
+
 
 def open_storage(url: str | None, directory: Path) -> OpenStorage:
     """Open the database at `url`, or the journal in the study directory when it is None.

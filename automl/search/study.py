@@ -19,21 +19,28 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
-from automl.errors import ConfigError, StorageError
+from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
-    MLFLOW_RUN,
+    NO_TRIALS,
+    BegunTrials,
     EndedTrial,
+    TrialNotes,
+    as_pruned,
     ended_trial,
     mark_enqueued,
-    name_metric,
-    note_trial_end,
+    name_metrics,
     optuna_distributions,
     optuna_end,
-    optuna_running_trial,
-    set_excess,
+    optuna_new_trial,
+    outcome_values,
+    restore_trials,
+    storage_values,
+    store_reached,
+    stored_reached,
+    stored_values,
     trial_state_of,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
@@ -57,7 +64,12 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import RankedTrial, ReportPoint, StudyStandings
+from automl.search.trial_standings import (
+    PausedTrials,
+    RankedTrial,
+    ReportPoint,
+    StudyStandings,
+)
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -65,12 +77,10 @@ from automl.trial import (
     ParamsNotSuggested,
     ParamValue,
     SpaceEntry,
-    TooLargeOutcome,
     TrialOutcome,
     TrialState,
     TrialTagged,
     Verdict,
-    trial_name,
 )
 
 
@@ -86,11 +96,7 @@ class Study:
     """An open study of one sweep; made by `Study.open`, and closed when the sweep ends."""
 
     def __init__(
-        self,
-        config: StudyConfig,
-        opened: OpenStorage,
-        rules: StudyRules,
-        standings: StudyStandings,
+        self, config: StudyConfig, opened: OpenStorage, rules: StudyRules, standings: StudyStandings
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
@@ -99,9 +105,8 @@ class Study:
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
-        self._metric, self._direction = config.metric, config.decided_direction
-        self._opened = opened
-        self._storage = opened.storage
+        self._metrics = config.metrics
+        self._opened, self._storage = opened, opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
         self._space = rules.space
         """The space of the params with which a new trial begins."""
@@ -112,7 +117,8 @@ class Study:
         self._standings = standings
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
-        self._study_id = -1
+        self.pauses = PausedTrials(standings, self._lock)
+        self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
@@ -127,22 +133,23 @@ class Study:
         rules: StudyRules,
         directory: Path,
         opened: OpenStorage | None = None,
+        begun: BegunTrials = NO_TRIALS,
     ) -> Self:
         """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
-        `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
-        identity, unusable storage, a space that the sampler cannot take, enqueued params outside
-        the space), StudyInUseError or StorageError.
+        `opened` replaces the storage that `config` names. `begun`: trials of the event log, of
+        which those that the storage has lost are put back. Raises ConfigError (changed identity,
+        unusable storage, a space that the sampler cannot take, enqueued params outside the space),
+        StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue if not rules.edits else ()):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks_for_params)
-        standings = StudyStandings(
-            config.decided_direction, rules.pruner, rules.choice, rules.pruners
-        )
+        standings = StudyStandings(config.metrics, rules.pruner, rules.choice, rules.pruners)
         opened = opened or open_storage(config.storage, directory)
         try:
             study = cls(config, opened, rules, standings)
+            study._begun = begun
             if asks_for_params:
                 inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
@@ -187,23 +194,28 @@ class Study:
             point.check(self._space)
         trials = []
         for point in points:
-            number, inside = self.n_asked, params_within_space(self._space, point.params)
-            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
+            params = self._complete(self.n_asked, point)
             with self._opened.guard():
-                trials.append(self._add(number, params, point))
-            self.by_request[point.request] = number
+                trials.append(self._add(self.n_asked, params, point))
         return trials
+
+    def _complete(self, number: int, point: EnqueuedPoint) -> Params:
+        inside = params_within_space(self._space, point.params)
+        return self._proposer.complete(number, inside) | dict(point.outside(self._space))
 
     def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
-        searched = {n: d for n, d in self._distributions.items() if n in params}
-        known = {name: params[name] for name in searched}
-        trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        space, distributions = self._space, self._distributions
+        if number < self._history.n_earlier:  # another sweep asked for it, before an edit
+            space = self._history.at(number)
+            distributions = optuna_distributions(space)
+        trial = optuna_new_trial(number, params, distributions)
         if point is not None:
-            mark_enqueued(trial, point, self._space)
+            mark_enqueued(trial, point, space)
+            self.by_request[point.request] = number
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
-        self._check_number(number, trial_id)
+        self._opened.check_number(self._study_id, number, trial_id, self.name)
         self._trial_ids.append(trial_id)
         with self._lock:
             self._standings.start(params)
@@ -260,18 +272,16 @@ class Study:
         stored: list[tuple[int, ReportPoint]] = []
         with self._lock:
             for report in reports:
-                value = report.metrics.get(self._metric)
-                if value is not None:
-                    points = self._standings.record(report.trial, report.step, float(value))
-                    stored += [(report.trial, point) for point in points]
+                points = self._standings.record_metrics(report.trial, report.step, report.metrics)
+                stored += [(report.trial, point) for point in points]
+            reached = {trial: self._standings.reached(trial) for trial, _ in stored}
         with self._opened.guard():
             for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
+            for trial, points_at in reached.items():
+                store_reached(self._storage, self._trial_ids[trial], points_at)
         with self._lock:
-            judged = {report.trial: self._standings.judge(report.trial) for report in reports}
-        return {
-            trial: Verdict.PRUNE if pruned else Verdict.GO_ON for trial, pruned in judged.items()
-        }
+            return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
     def tag(self, tagged: TrialTagged) -> None:
         """Store a tag of the objective for readers who use Optuna's own tools.
@@ -293,18 +303,17 @@ class Study:
         optuna_state, state, value = optuna_end(outcome)
         trial_id = self._trial_ids[number]
         with self._opened.guard():
-            if isinstance(outcome, TooLargeOutcome):
-                set_excess(self._storage, self.stored_name, trial_id, outcome)
             for step, last in self._standings.not_given(number):
                 self._storage.set_trial_intermediate_value(trial_id, step, last)
-            note_trial_end(self._storage, trial_id, outcome, device)
-            values = None if value is None else [value]
+            notes = TrialNotes(self._storage, self.stored_name, trial_id)
+            notes.note_end(outcome, device, self._metrics)
+            values = storage_values(outcome, value, self._metrics)
             self._storage.set_trial_state_values(trial_id, optuna_state, values)
             self._opened.sync()
             if self.suggester is not None:
                 self.suggester.take_ended(self._storage.get_trial(trial_id))
         with self._lock:
-            self._standings.end(number, state, value)
+            self._standings.end(number, state, value, outcome_values(outcome))
 
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; RUNNING counts all that have not ended."""
@@ -314,9 +323,19 @@ class Study:
         """Return the trial with the best value; pruned ones count unless values are returned."""
         return self._standings.best()
 
+    def front(self) -> tuple[RankedTrial, ...]:
+        """Return the trials that no other is better than; of one metric, the best one alone."""
+        return self._standings.front()
+
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
+
+    def comparable_keys(self) -> list[float]:
+        """Return the key of each trial that has a value to compare, in the order of their numbers;
+        a lower one is better."""
+        with self._lock:
+            return self._standings.comparable_keys()
 
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
@@ -371,9 +390,15 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies."""
-        own = [self._history.adapt(trial, self._distributions) for trial in trials]
-        return self._earlier.before(own, self.n_asked, self._direction, self._space) + own
+        """Return trials as the present space has them, after those of earlier studies. Samplers
+        learn from paused trials as from pruned ones."""
+        paused = self.pauses.all()
+        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        own = [self._history.adapt(trial, self._distributions) for trial in shown]
+        return (
+            self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
+            + own
+        )
 
     # --- opening ---
 
@@ -385,10 +410,12 @@ class Study:
         elif (log := StudyFiles(directory).events).exists() and log.stat().st_size:
             refuse_lost_study(self._storage, self.name, where)
         self._study_id, self.uuid = find_or_create_study(
-            self._storage, self.stored_name, config.decided_direction, identity, where
+            self._storage, self.stored_name, config.metrics, identity, where
         )
-        name_metric(self._storage, self.stored_name, self._metric)
-        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
+        name_metrics(self._storage, self.stored_name, config.metrics)
+        storage, study_id = self._storage, self._study_id
+        self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
+        for trial in storage.get_all_trials(study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if (request := trial.system_attrs.get(REQUEST)) is not None:
                 self.by_request[request] = trial.number
@@ -407,9 +434,11 @@ class Study:
             params |= asked_params
             self.suggester.take_ended(trial)
         number = self._standings.start(params)
-        self._standings.replay(number, trial.intermediate_values.items())
+        reached = stored_reached(trial)
+        self._standings.replay(number, trial.intermediate_values.items(), reached)
         value = trial.values[0] if trial.values else None
-        self._standings.end(number, trial_state_of(trial), value)
+        values = stored_values(trial, self._metrics)
+        self._standings.end(number, trial_state_of(trial), value, values)
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Go on with a trial that has not ended.
@@ -431,17 +460,6 @@ class Study:
                 self._storage.set_trial_param(trial._trial_id, name, value, distribution)
         if trial.state is OptunaState.WAITING:
             self._storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
-        number = self._standings.start(params)
-        self._standings.replay(number, trial.intermediate_values.items())
+        number, reached = self._standings.start(params), stored_reached(trial)
+        self._standings.replay(number, trial.intermediate_values.items(), reached)
         self._interrupted.append(AskedTrial(number, params))
-
-    # --- details of the storage ---
-
-    def _check_number(self, number: int, trial_id: int) -> None:
-        """Raise StorageError if another program has added trials to the study in its database."""
-        stored = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        if stored != trial_id:
-            raise StorageError(
-                f"study.name={self.name}: another program adds trials to this study in "
-                f"{self._opened.where}; stop it, then resume the study."
-            )

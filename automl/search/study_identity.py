@@ -30,7 +30,7 @@ from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import OpenStudy, Sampler
 from automl.search.search_space import SearchSpace
-from automl.trial import Direction, Params, ParamValue, StudyEdited
+from automl.trial import Direction, Params, ParamValue, StudyEdited, StudyMetrics
 
 STUDY_ATTRIBUTE = "automl"
 """The study's user attribute that holds its uuid and identity."""
@@ -47,6 +47,10 @@ _DIRECTIONS = {
 }
 
 
+def _directions(metrics: StudyMetrics) -> list[StudyDirection]:
+    return [_DIRECTIONS[metric.direction] for metric in metrics.metrics]
+
+
 @dataclass(frozen=True)
 class StudyIdentity:
     """The settings that must stay the same, as nested JSON values."""
@@ -60,9 +64,13 @@ class StudyIdentity:
     edited_space: Mapping[str, Any] | None = None
     """The space since the last edit of it, in place of the stored one; None: it was not edited."""
 
+    def edited(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the stored identity of a study as the edits since have made it."""
+        return stored if self.edited_space is None else {**stored, "space": self.edited_space}
+
 
 def find_or_create_study(
-    storage: BaseStorage, name: str, direction: Direction, identity: StudyIdentity, where: str
+    storage: BaseStorage, name: str, metrics: StudyMetrics, identity: StudyIdentity, where: str
 ) -> tuple[int, str]:
     """Return the Optuna id and the uuid of study `name`; create it if it does not exist.
 
@@ -70,12 +78,10 @@ def find_or_create_study(
     anything is written, when the study has another identity or was not made by automl.
     """
     if name not in {study.study_name for study in storage.get_all_studies()}:
-        storage.create_new_study([_DIRECTIONS[direction]], name)
+        storage.create_new_study(_directions(metrics), name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        stored = attribute["identity"]
-        if identity.edited_space is not None:
-            stored = {**stored, "space": identity.edited_space}
+        stored = identity.edited(attribute["identity"])
         refuse_identity_changes(name, stored, identity)
         if identity.may_change is not None or stored != attribute["identity"]:
             attribute = {**attribute, "identity": _as_stored(identity.now)}
@@ -107,10 +113,10 @@ def read_stored_identity(study: Path) -> Mapping[str, Any]:
 
 
 def create_study(
-    storage: BaseStorage, name: str, direction: Direction, attribute: Mapping[str, Any]
+    storage: BaseStorage, name: str, metrics: StudyMetrics, attribute: Mapping[str, Any]
 ) -> None:
     """Create a study with `attribute`, which holds its uuid and its identity."""
-    study_id = storage.create_new_study([_DIRECTIONS[direction]], name)
+    study_id = storage.create_new_study(_directions(metrics), name)
     storage.set_study_user_attr(study_id, STUDY_ATTRIBUTE, dict(attribute))
 
 

@@ -21,6 +21,7 @@ from automl.trial.events import (
     OutOfMemoryOutcome,
     PaceMeasured,
     ParamsSuggested,
+    PausedOutcome,
     ProcessHosted,
     PrunedOutcome,
     ReportWritten,
@@ -45,6 +46,7 @@ from automl.trial.placement import (
     HOST_UUID,
     LOCAL_HOST,
     LOCAL_NODE,
+    OUTSIDE_DEVICE,
     UNKNOWN_REQUEST,
     DeviceId,
     DeviceKind,
@@ -78,6 +80,16 @@ from automl.trial.session_protocols import (
     single_event_handler,
 )
 from automl.trial.study_edited import StudyEdited
+from automl.trial.study_metrics import (
+    DEFAULT_METRIC,
+    MetricLimit,
+    MetricPoint,
+    StudyMetric,
+    StudyMetrics,
+    find_front,
+    find_knee,
+    order_points,
+)
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     LARGEST_INTEGER,

@@ -46,7 +46,13 @@ class TrialStarted(TrialEvent):
 
     params: Params
     device: str
-    """Name of the device for people: `cpu`, or the GPU's name and UUID."""
+    """Name of the device for people: `cpu`, or the GPU's name and UUID; `OUTSIDE_DEVICE` where no
+    sweep runs the trial."""
+    lease_seconds: float | None = None
+    """Longest time from one event of the trial to the next while somebody outside has it; None: a
+    sweep runs it."""
+    request: str = ""
+    """Id of the request that asked for the trial; empty: no request to a sweep did."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class StillRunning(TrialEvent):
 
 @dataclass(frozen=True)
 class TrialOutcome(TrialEvent):
-    """The last event of one execution of a trial: exactly one of the six classes below."""
+    """The last event of one execution of a trial: exactly one of the seven classes below."""
 
     state: ClassVar[TrialState]
     """State of the trial after this outcome."""
@@ -162,6 +168,9 @@ class FinishedOutcome(TrialOutcome):
     part_values: tuple[float, ...] = ()
     """The values of the trial's repeats, whose mean is `value`, or else of its folds; empty for a
     trial with one model."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The value of each metric, and of each metric with a limit, by name; empty for a study with
+    one metric and no limit."""
 
     @property
     def standard_error(self) -> float | None:
@@ -176,6 +185,8 @@ class PrunedOutcome(TrialOutcome):
     state = TrialState.PRUNED
     step: int
     value: float
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The values as `FinishedOutcome` has them, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +223,16 @@ class InterruptedOutcome(TrialOutcome):
     lease_ended: bool = False
     """Whether the trial's lease ran out because nobody renewed it. The trial goes on, unless
     another sweep has taken it."""
+
+
+@dataclass(frozen=True)
+class PausedOutcome(TrialOutcome):
+    """The trial wrote a checkpoint at a rung and gave its device back. It goes on if the pruner
+    promotes it, and is pruned at the end of the sweep otherwise."""
+
+    state = TrialState.PAUSED
+    step: int
+    """The last step that the trial reported."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +282,10 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
+    front: tuple[int, ...] = ()
+    """The trials that no other is better than, in a study of several metrics."""
+    reason: str = ""
+    """Why it asked for fewer trials than `study.n_trials`; empty: it did not, or was stopped."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """The study's metric of the constant prediction on the judged rows, by the prediction's name;
     empty where there is none."""

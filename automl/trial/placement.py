@@ -198,6 +198,10 @@ class Placement:
         return f"{gpus}{where}"
 
 
+OUTSIDE_DEVICE = "outside"
+"""The device of a trial that an experiment outside of any sweep runs."""
+
+
 def kind_of_label(label: str) -> DeviceKind:
     """Return the kind of device that a `Placement.label` names."""
     on_cpu = label == CPU_LABEL or label.startswith(f"{CPU_LABEL}{_OF_NODE}")

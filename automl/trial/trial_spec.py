@@ -22,10 +22,12 @@ SpaceEntry: TypeAlias = Mapping[str, object]
 
 
 class TrialState(enum.Enum):
-    """Tells where a trial stands. An INTERRUPTED trial goes on later."""
+    """Tells where a trial stands. An INTERRUPTED trial goes on later, a PAUSED one if the pruner
+    promotes it."""
 
     RUNNING = "running"
     INTERRUPTED = "interrupted"
+    PAUSED = "paused"
     FINISHED = "finished"
     PRUNED = "pruned"
     FAILED = "failed"
@@ -52,6 +54,8 @@ class Verdict(enum.Enum):
 
     GO_ON = "go on"
     PRUNE = "prune"
+    PAUSE = "pause"
+    """The trial stops at a rung and may go on later. Training processes get STOP in its place."""
     STOP = "stop"
 
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -67,7 +69,7 @@ def main() -> None:
     parser.add_argument("--until", type=float, required=True, help="Unix time")
     parser.add_argument("--classes", action="store_true", help="the target is a class")
     parser.add_argument("settings", nargs="*", help="overrides of ours")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     kinds = {TARGET: str} if asked.classes else None
     train = pd.read_csv(asked.folder / "train.csv", dtype=kinds)
     test = pd.read_csv(asked.folder / "test.csv")
@@ -222,21 +224,31 @@ def catboost_default(work: Work) -> Said:
     return _told(model.fit(x, work.y), x_test, work)
 
 
-def extra_trees(work: Work) -> Said:
-    from sklearn.compose import make_column_selector, make_column_transformer
-    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder
+def sklearn_default(classifier: str, regressor: str, **params: Any) -> Callable[[Work], Said]:
+    """A model of scikit-learn, `module:class`; a column for each kind, and scaled numbers."""
 
-    x, x_test = _columns(work)
-    kind = ExtraTreesClassifier if work.of_classes else ExtraTreesRegressor
-    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=100)
-    columns = make_column_transformer(
-        (one_hot, make_column_selector(dtype_include="category")), remainder=SimpleImputer()
-    )
-    model = make_pipeline(columns, kind(n_jobs=N_THREADS, random_state=SEED))
-    return _told(model.fit(x, work.y), x_test, work)
+    def tool(work: Work) -> Said:
+        from sklearn.compose import make_column_selector, make_column_transformer
+        from sklearn.impute import SimpleImputer
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+        x, x_test = _columns(work)
+        module, name = (classifier if work.of_classes else regressor).split(":")
+        kind = getattr(import_module(f"sklearn.{module}"), name)
+        one_hot = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", max_categories=100, sparse_output=False
+        )
+        columns = make_column_transformer(
+            (one_hot, make_column_selector(dtype_include="category")),
+            remainder=make_pipeline(SimpleImputer(), StandardScaler()),
+        )
+        known = kind().get_params()
+        fixed = {"n_jobs": N_THREADS, "random_state": SEED, **params}
+        model = kind(**{key: value for key, value in fixed.items() if key in known})
+        return _told(make_pipeline(columns, model).fit(x, work.y), x_test, work)
+
+    return tool
 
 
 def hist_gradient_boosting(work: Work) -> Said:
@@ -306,6 +318,9 @@ def _task(work: Work) -> str:
     return "classification" if work.of_classes else "regression"
 
 
+_EXTRA_TREES = partial(
+    sklearn_default, "ensemble:ExtraTreesClassifier", "ensemble:ExtraTreesRegressor"
+)
 TOOLS: dict[str, Callable[[Work], Said]] = {
     "automl": ours,
     "autogluon-medium": autogluon("medium_quality"),
@@ -313,8 +328,20 @@ TOOLS: dict[str, Callable[[Work], Said]] = {
     "lightgbm-optuna": lightgbm_optuna,
     "lightgbm": lightgbm_default,
     "catboost": catboost_default,
-    "extra-trees": extra_trees,
     "hist-boosting": hist_gradient_boosting,
+    "gradient-boosting": sklearn_default(
+        "ensemble:GradientBoostingClassifier", "ensemble:GradientBoostingRegressor"
+    ),
+    "extra-trees": _EXTRA_TREES(),
+    "extra-trees-all": _EXTRA_TREES(max_features=None),
+    "random-forest": sklearn_default(
+        "ensemble:RandomForestClassifier", "ensemble:RandomForestRegressor"
+    ),
+    "linear": sklearn_default("linear_model:LogisticRegression", "linear_model:Ridge"),
+    "neighbours": sklearn_default(
+        "neighbors:KNeighborsClassifier", "neighbors:KNeighborsRegressor"
+    ),
+    "mlp": sklearn_default("neural_network:MLPClassifier", "neural_network:MLPRegressor"),
     "realmlp": realmlp,
 }
 

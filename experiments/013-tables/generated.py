@@ -19,8 +19,10 @@ Kind: TypeAlias = Callable[[Random], pd.DataFrame]
 
 KINDS: dict[str, Kind] = {}
 """By name."""
-BY_TIME: dict[str, str] = {"drift": "day"}
+BY_TIME: dict[str, str] = {"drift": "day", "random-walk": "day"}
 """Whose rows come in an order: a test part is later than what was learned from."""
+BY_GROUP: dict[str, str] = {"patients": "patient", "sensors": "sensor"}
+"""Whose rows belong together: a test part has groups that were not learned from."""
 
 
 def kind(function: Kind) -> Kind:
@@ -342,3 +344,35 @@ def loans(random: Random) -> pd.DataFrame:
     frame["income"], frame["debt"] = income.round(2), debt.round(2)
     frame["region"] = [f"region {code}" for code in region]
     return frame.assign(product=[f"product {code}" for code in product])
+
+
+@kind
+def random_walk(random: Random) -> pd.DataFrame:
+    """How often the answer is yes wanders from day to day: rows of the same day tell each other."""
+    day = np.sort(random.integers(300, size=3000))
+    level = np.zeros(300)
+    for i in range(1, 300):  # it wanders back, within some 1.3 of none
+        level[i] = 0.95 * level[i - 1] + random.normal(scale=0.4)
+    x = random.normal(size=(3000, 6))
+    target = classes(random, level[day] + x[:, 0] + x[:, 1] * x[:, 2])
+    return numbers(x, target).assign(day=day)
+
+
+@kind
+def patients(random: Random) -> pd.DataFrame:
+    """Each of 150 patients has a bias of its own, and three numbers by which to be recognised."""
+    patient = random.integers(150, size=3000)
+    own, visit = random.normal(size=(150, 3)).round(2), random.normal(size=(3000, 4))
+    logit = 1.5 * random.normal(size=150)[patient] + visit[:, 0] + visit[:, 1] * own[patient, 0]
+    frame = numbers(np.column_stack([visit, own[patient]]), classes(random, logit))
+    return frame.assign(patient=[f"p{number}" for number in patient])
+
+
+@kind
+def sensors(random: Random) -> pd.DataFrame:
+    """The same of amounts: readings of 60 sensors, each off by a number of its own."""
+    sensor = random.integers(60, size=2500)
+    own, reading = random.normal(size=(60, 2)).round(2), random.normal(size=(2500, 5))
+    target = 2 * random.normal(size=60)[sensor] + 2 * reading[:, 0] + np.abs(reading[:, 1])
+    frame = numbers(np.column_stack([reading, own[sensor]]), target + random.normal(size=2500))
+    return frame.assign(sensor=[f"s{number}" for number in sensor])

@@ -35,7 +35,10 @@ ENVIRONMENTS = {
 SHARED = ROOT / ".venv-peers-tables" / "bin" / "python"
 TIMED = ("automl", "autogluon-medium", "autogluon-best", "lightgbm-optuna")
 """They take as long as they are given; the others have one result, whatever the minutes."""
-DEFAULTS = ("lightgbm", "catboost", "extra-trees", "hist-boosting", "realmlp")
+DEFAULTS = (
+    *("lightgbm", "catboost", "hist-boosting", "gradient-boosting", "extra-trees"),
+    *("extra-trees-all", "random-forest", "linear", "neighbours", "mlp", "realmlp"),
+)
 N_CORES = 2
 LEAST_PROBABILITY = 1e-7
 """So that one row that a tool was sure of, and wrong, does not decide all."""
@@ -129,11 +132,10 @@ def measured(key: Key, asked: argparse.Namespace) -> Result:
         except ProcessFailedError as error:
             end_all()
             return replace(failed, failed=str(error)[-2000:])
-        losses, error_share = judged(split, folder)
-    np.savez(asked.out / key.file, rows=split.test.index.to_numpy(), losses=losses)
-    loss = float(losses.mean() if split.task == tables.CLASSES else losses.mean() ** 0.5)
-    return Result(
-        *(key, len(split.train), loss, error_share),
+        said = np.load(folder / "said.npy")
+        classes = json.loads((folder / "classes.json").read_text())
+    return replace(
+        scored(key, split, asked.out, said, classes),
         wall_seconds=round(timing.wall_seconds, 2),
         cpu_seconds=round(timing.cpu_seconds, 2),
         others_cores=round(timing.others_cores, 2),
@@ -154,27 +156,30 @@ def command(
     return words + (list(settings) if key.tool == "automl" else [])
 
 
-def judged(split: tables.Split, folder: Path) -> tuple[Losses, float | None]:
-    """What the tool wrote, as `losses_of` has it."""
-    said = np.load(folder / "said.npy")
-    return losses_of(split, said, json.loads((folder / "classes.json").read_text()))
+def scored(
+    key: Key, split: tables.Split, out: Path, said: Losses, classes: Sequence[str]
+) -> Result:
+    """Return what a tool's words about the test rows are worth, and write the loss of each row."""
+    losses, wrong = losses_of(split, said, classes)
+    rows = split.test.index.to_numpy()
+    np.savez(out / key.file, rows=rows, losses=losses, wrong=wrong)
+    loss = float(losses.mean() if split.task == tables.CLASSES else losses.mean() ** 0.5)
+    return Result(key, len(split.train), loss, float(wrong.mean()) if len(wrong) else None)
 
 
-def losses_of(
-    split: tables.Split, said: Losses, classes: Sequence[str]
-) -> tuple[Losses, float | None]:
-    """The loss of each test row (log-loss, or squared error), and the share of wrong classes.
+def losses_of(split: tables.Split, said: Losses, classes: Sequence[str]) -> tuple[Losses, Losses]:
+    """The loss of each test row (log-loss, or squared error), and whether its class is wrong.
 
     `said` are values, or (N, C) probabilities of the classes; a class that is not among them has
     none.
     """
     target = split.test[tables.TARGET]
     if split.task == tables.AMOUNTS:
-        return np.square(said - target.to_numpy(dtype=float)), None
+        return np.square(said - target.to_numpy(dtype=float)), np.empty(0)
     right = target.map({name: number for number, name in enumerate(classes)})
     known = said[np.arange(len(said)), right.fillna(0).astype(int)]
     losses = -np.log(np.where(right.notna(), known, 0).clip(LEAST_PROBABILITY, 1))
-    return losses, float((said.argmax(axis=1) != right).mean())
+    return losses, np.asarray(said.argmax(axis=1) != right, dtype=float)
 
 
 def end_all() -> None:

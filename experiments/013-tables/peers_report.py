@@ -16,8 +16,6 @@ from peers import DEFAULTS, TIMED, Key, Result, read
 OURS = "automl"
 AUTOGLUON = ("autogluon-medium", "autogluon-best")
 N_RESAMPLED = 2000
-MANY_ROWS = 2000
-"""Of the training part; below it chance decides more than tools do."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -190,25 +188,57 @@ def _against_autogluon(board: Board) -> Iterator[str]:
 def _against_the_best_default(board: Board) -> Iterator[str]:
     if not any(tool in DEFAULTS for tool in board.tools):
         return
-    yield "\nOurs against the best default, chosen afterwards, percent of its loss.\n"
-    yield from _head("table", "rows", "best default", "behind", "standard error")
-    found = []
+    yield "\nOurs against the best default, chosen afterwards, percent of its loss and of rows.\n"
+    yield from _head(
+        *("table", "rows", "ours", "best default", "its loss", "loss, % (95 %)"),
+        *("error", "least error of a default", "difference (± 2 se)"),
+    )
+    found: dict[str, Difference] = {}
+    worse: dict[str, bool] = {}
     for table in board.splits:
         best = board.best_default(table)
         if (difference := board.difference(table, best)) is None:
             continue
-        n_train = board.of(table, OURS)[0].n_train
-        found.append((n_train, difference))
-        shown = f"{difference.percent:+.1f}", f"{difference.standard_error:.1f}"
-        yield _row(table, f"{n_train:,}", best, *shown)
-    yield f"\nIn the mean {fmean(d.percent for _, d in found):+.1f} %."
-    many = [d.percent for n, d in found if n > MANY_ROWS]
-    few = [d for n, d in found if n <= MANY_ROWS]
-    if many:
-        yield f"Above {MANY_ROWS:,} rows {max(many):+.1f} % at worst, of {len(many)} tables."
-    if few:
-        over = sum(d.percent > d.standard_error for d in few)
-        yield f"Below, behind by more than a standard error on {over} of {len(few)}."
+        found[table] = difference
+        mark = "**" * difference.is_behind
+        loss, its = (f"{board.loss(table, tool):.4g}" for tool in (OURS, best))
+        errors, worse[table] = _against_the_least_error(board, table)
+        n_train = f"{board.of(table, OURS)[0].n_train:,}"
+        yield _row(table, n_train, loss, best, its, f"{mark}{difference}{mark}", *errors)
+    yield f"\nIn the mean {fmean(d.percent for d in found.values()):+.1f} %, in the middle "
+    yield f"{np.median([d.percent for d in found.values()]):+.1f} %. Ahead by more than chance on "
+    yield f"{sum(d.high < 0 for d in found.values())} of {len(found)}; behind: "
+    yield f"{', '.join(t for t, d in found.items() if d.is_behind) or 'none'}; by error: "
+    yield f"{', '.join(t for t, is_worse in worse.items() if is_worse) or 'none'}."
+
+
+def _against_the_least_error(board: Board, table: str) -> tuple[Sequence[str], bool]:
+    """Return the cells of the error, and whether ours is larger by more than two standard errors;
+    both are of the rows' mean over the splits."""
+    if board.of(table, OURS)[0].error is None:
+        return ("", "", ""), False
+    there = [tool for tool in board.tools if tool in DEFAULTS]
+    errors = {tool: fmean(_wrong(board, table, tool).values()) for tool in (OURS, *there)}
+    best = min(there, key=lambda tool: errors[tool])
+    ours, other = (_wrong(board, table, tool) for tool in (OURS, best))
+    change = 100 * np.array([ours[row] - other[row] for row in ours])
+    twice = 2 * change.std() / np.sqrt(len(change))
+    cells = (
+        f"{errors[OURS]:.1%}",
+        f"{errors[best]:.1%} {best}",
+        f"{change.mean():+.1f} ± {twice:.1f}",
+    )
+    return cells, bool(change.mean() > twice)
+
+
+def _wrong(board: Board, table: str, tool: str) -> Mapping[int, float]:
+    """Return how often each row's class was wrong, a mean over the splits that test on the row."""
+    found: dict[int, list[float]] = {}
+    for split in board.splits[table]:
+        arrays = np.load(board.folder / board.key(table, split, tool).file)
+        for row, is_wrong in zip(arrays["rows"], arrays["wrong"], strict=True):
+            found.setdefault(int(row), []).append(float(is_wrong))
+    return {row: fmean(each) for row, each in sorted(found.items())}
 
 
 def _head(*cells: str) -> tuple[str, str]:

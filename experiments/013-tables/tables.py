@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from generated import BY_TIME, KINDS
+from generated import BY_GROUP, BY_TIME, KINDS
 from sklearn import datasets
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 TARGET = "target"
 CLASSES, AMOUNTS = "classification", "regression"
@@ -35,6 +35,8 @@ class Table:
     task: str
     time: str | None = None
     """The column by which the rows come one after another."""
+    group: str | None = None
+    """The column of what belongs together; the test part has other groups."""
     n_test: int | None = None
     """The last rows, which the first split tests on, as whoever published the table does."""
 
@@ -64,7 +66,7 @@ def table(name: str, data: Path | None = None) -> Table:
     number = list(KINDS).index(name) if name in KINDS else -1
     frame = KINDS[name](np.random.default_rng([2026, number]))
     task = CLASSES if pd.api.types.is_string_dtype(frame[TARGET]) else AMOUNTS
-    return Table(name, frame, task, time=BY_TIME.get(name))
+    return Table(name, frame, task, time=BY_TIME.get(name), group=BY_GROUP.get(name))
 
 
 def splits(table: Table, numbers: Sequence[int] = range(N_SPLITS)) -> Iterator[Split]:
@@ -84,6 +86,10 @@ def _rows(table: Table, number: int) -> tuple[pd.Index, pd.Index]:
         return index[:begin], index[begin : begin + n]
     if table.n_test is not None and number == 0:
         return index[: -table.n_test], index[-table.n_test :]
+    if table.group is not None:
+        divide = GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=number)
+        train, test = next(divide.split(index, groups=table.frame[table.group]))
+        return index[train], index[test]
     stratify = table.frame[TARGET] if table.task == CLASSES else None
     share = table.n_test or TEST_SHARE
     train, test = train_test_split(

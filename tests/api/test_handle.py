@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -141,3 +142,41 @@ def test_the_report_is_written_and_its_path_returned(tmp_path: Path) -> None:
     path = automl.open_study("any", dir=str(tmp_path)).report()
     assert path == tmp_path / "any" / "report.html"
     assert "The best trial is" in path.read_text("utf-8")
+
+
+# --- trials that run elsewhere --------------------------------------------------------------------
+
+
+def test_trials_are_asked_for_and_told_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(automl.AutoMLError, match="holds no study"):
+        automl.open_study("lab", dir=str(tmp_path))
+    study = automl.open_study(
+        "lab",
+        dir=str(tmp_path),
+        space={"x": (0.0, 1.0), "kind": ["a", "b"]},
+        overrides=["study.metric=yield", "study.direction=maximize"],
+    )
+    first, second = study.ask(2, lease_seconds=None)
+    assert (first.number, second.number, first.lease_until) == (0, 1, np.inf)
+    assert set(first.params) == {"x", "kind"}
+    assert not study.tell_step(first, 0, 0.5, metrics={"cost": 3})
+    assert study.tell(first) == "finished"
+    assert study.tell(1, 0.75, metrics={"cost": 2}) == study.tell(second, 0.75) == "finished"
+    assert (study.best.number, study.best.value) == (1, 0.75)
+    with pytest.raises(automl.AutoMLError, match="a trial that has ended stays as it is"):
+        study.tell(second, 0.5)
+    monkeypatch.chdir(tmp_path)
+    again = automl.open_study("lab", dir=".", space={"x": (0.0, 1.0)})  # it is there: no space
+    (third,) = again.ask()
+    assert again.tell(third, state="failed", reason="x = 1") == "failed"
+    assert list(again.trials()["state"]) == ["finished", "finished", "failed"]
+
+
+def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(automl.__file__).parent / "commands" / "outside.md").read_text("utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    exec(block, {})
+    assert list(automl.open_study("outside").trials()["state"]) == ["finished"] * 4

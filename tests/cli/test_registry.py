@@ -16,7 +16,11 @@ FOLDER = Path(automl.commands.__file__).parent
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_command_is_a_file_with_a_function_that_takes_a_config(command: Command) -> None:
     takes = inspect.signature(command.load()).parameters.values()
-    settings = {"edit": ["Config", "ComposeStored"], "resume": ["Callable[[], bool]"]}
+    settings = {
+        "edit": ["Config", "ComposeStored"],
+        "resume": ["Callable[[], bool]"],
+        **{name: ["ComposeStored | None"] for name in ("ask", "tell")},
+    }
     more = settings.get(command.name, [])
     assert [str(parameter.annotation) for parameter in takes] == ["Config", "str", *more]
 

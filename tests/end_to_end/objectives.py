@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import random
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,12 +26,17 @@ def study_folder(trial: automl.TrialContext) -> Path:
 
 
 def counts(trial: automl.TrialContext) -> None:
-    """Twelve epochs, each with a checkpoint; writes down every epoch that it really trains."""
+    """Twelve epochs, or as many as its param says, each with a checkpoint; writes down every epoch
+    that it really trains, and when, in which process."""
     state = trial.restore()
-    for epoch in range(0 if state is None else state["epoch"] + 1, N_EPOCHS):
+    n_epochs = int(trial.params.get("epochs", N_EPOCHS))
+    for epoch in range(0 if state is None else state["epoch"] + 1, n_epochs):
+        began = time.time()
         hashlib.pbkdf2_hmac("sha256", b"work", b"", 30_000)  # about 10 ms
         with (trial.directory / "trained").open("a") as trained:
             trained.write(f"{epoch}\n")
+        with (trial.directory / "when").open("a") as when:
+            when.write(f"{os.getpid()} {began} {time.time()}\n")
         losses = {"train_loss": 1 / (epoch + 1), "val_loss": trial.number + 1 / (epoch + 1)}
         trial.report(epoch, losses, checkpoint=partial(dict, epoch=epoch))
 
@@ -276,3 +283,52 @@ def takes_a_moment(lr: float, wd: float = 0.0) -> float:
     """A tenth of a second, and a value that depends on its params alone."""
     time.sleep(0.1)
     return (lr - 0.6) ** 2 + wd
+
+
+def lasts_a_minute(trial: automl.TrialContext) -> None:
+    """A minute of reports with checkpoints; or, of every fourth trial, a step that takes it all.
+    Ends at once where a word is left. Has a child of its own, which would live for long."""
+    subprocess.Popen(["sleep", "600"], start_new_session=trial.number % 2 == 0)
+    state, word = trial.restore(), study_folder(trial) / "go on"
+    for step in range(0 if state is None else state["step"] + 1, 240):
+        trial.report(step, {"val_loss": 1.0}, checkpoint=partial(dict, step=step))
+        n_waits = 240 if trial.number % 4 == 3 and trial.params["hangs"] else 1
+        for _ in range(n_waits):
+            if word.exists():
+                return
+            time.sleep(0.25)
+
+
+ACKNOWLEDGED = "acknowledged"
+
+
+def acknowledges(trial: automl.TrialContext) -> None:
+    """Twelve epochs, each with a checkpoint and a value that nobody could compute again. Writes
+    down each epoch that it trains, and tells a pipe beside `studies/` what `report` has taken."""
+    child = subprocess.Popen(["sleep", "600"], start_new_session=trial.number % 2 == 0)
+    state = trial.restore()
+    told = os.open(study_folder(trial).parent.parent / ACKNOWLEDGED, os.O_WRONLY)
+    for epoch in range(0 if state is None else state["epoch"] + 1, N_EPOCHS):
+        time.sleep(0.05)
+        with (trial.directory / "trained").open("a") as trained:
+            trained.write(f"{epoch}\n")
+        value = random.SystemRandom().random()
+        trial.report(epoch, {"val_loss": value}, checkpoint=partial(dict, epoch=epoch))
+        os.write(told, f"{os.getpid()} {trial.number} {epoch} {value!r}\n".encode())
+    os.close(told)
+    child.kill()
+    child.wait()
+
+
+def trains_on_its_state(trial: automl.TrialContext) -> None:
+    """Four epochs, each of which goes on from the numbers of the last; the third of trial 1 only
+    once a word is left."""
+    state = trial.restore() or {"epoch": -1, "numbers": [0.0] * 100}
+    numbers = list(state["numbers"])
+    for epoch in range(state["epoch"] + 1, 4):
+        if trial.number == 1 and epoch == 2 and not (study_folder(trial) / "go on").exists():
+            (study_folder(trial) / "half-way").touch()
+            threading.Event().wait()
+        numbers = [trial.params["rate"] * number + n for n, number in enumerate(numbers)]
+        now = {"epoch": epoch, "numbers": numbers}
+        trial.report(epoch, {"val_loss": sum(numbers)}, checkpoint=partial(dict, now))

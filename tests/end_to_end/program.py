@@ -16,6 +16,7 @@ from pathlib import Path
 from automl.cli import main
 from tests.network_guard import GUARD
 from tests.warm import FORKED
+from tests.warm_server import STOPPED
 
 ROOT = Path(__file__).parents[2]
 OBJECTIVES = "tests.end_to_end.objectives"
@@ -127,6 +128,11 @@ class Program:
     def start(self, *words: str) -> Running:
         """`python -m automl WORDS`; forked, where it may be (see `warm_start.py`)."""
         return self._started_in({**self.environment, FORKED: "1"}, "-m", "automl", *words)
+
+    def start_stopped(self, *words: str) -> Running:
+        """The same, forked; it does nothing before it gets SIGCONT."""
+        environment = {**self.environment, FORKED: "1", STOPPED: "1"}
+        return self._started_in(environment, "-m", "automl", *words)
 
     def start_module(self, module: str, *words: str) -> Running:
         return self.start_python("-m", module, *words)

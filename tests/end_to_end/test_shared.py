@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from tests.end_to_end.objectives import N_EPOCHS
 from tests.end_to_end.program import OBJECTIVES, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 from tests.postgres import Server, database, postgres
+from tests.record.sharing.history import trained_at_once, violations
+from tests.record.sharing.recorder import (
+    deaths_of_sweeps,
+    read_history,
+    read_trainings,
+    record_history,
+)
 
 __all__ = ["database", "postgres"]
 
@@ -31,6 +39,9 @@ class Machines:
     def __init__(self, folder: Path, database: str, mlflow: Path) -> None:
         self._folder, self._database, self._mlflow = folder, database, mlflow
         self._programs: dict[str, Program] = {}
+        self._deaths: dict[int, float] = {}
+        self._are_leases_true = True
+        record_history(database)
 
     def __getitem__(self, name: str) -> Program:
         if name not in self._programs:
@@ -65,6 +76,7 @@ class Machines:
 
     def lapse(self) -> None:
         """All leases end, by the database's clock."""
+        self._are_leases_true = False
         self.run("UPDATE automl_trials SET lease_until = '-infinity' WHERE NOT ended")
         self.run("UPDATE automl_stores SET lease_until = '-infinity'")
 
@@ -72,6 +84,21 @@ class Machines:
         """In the database."""
         with psycopg.connect(self._database) as connection:
             connection.execute(statement.encode())
+
+    def kill(self, sweep: Running) -> None:
+        """`kill -9` of a sweep, whose trials may be taken over from then on."""
+        self._deaths[sweep.process.pid] = time.time()
+        sweep.kill()
+
+    def check_exact(self, name: str, n_trials: int) -> None:
+        """No operation on the study broke a promise, no trial trained in two places at once, and
+        one machine's copy of the record is whole, as is MLflow."""
+        check_exact(self.records(name), n_trials)
+        deaths = deaths_of_sweeps(self._database, self._deaths)
+        assert violations(read_history(self._database), n_trials, deaths) == []
+        if self._are_leases_true:
+            trained = self._folder.glob("*/studies/**/checkpoints/trial-*/when")
+            assert trained_at_once(read_trainings(*trained)) == []
 
     def end_all(self) -> None:
         for program in self._programs.values():
@@ -110,13 +137,13 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
     sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
     records = {name: machines.records(name) for name in "abc"}
     sweeps["b"].wait_until(lambda: len(records["b"].outcomes()) > 3, "four trials have ended")
-    sweeps["b"].kill()
+    machines.kill(sweeps["b"])
     for name in "ac":
         done = sweeps[name].wait()
         assert (done.code, done.stderr) == (0, "")
         assert f"shared: {n_trials} finished" in done.stdout
         assert len(records[name].outcomes()) == n_trials
-    check_exact(records["a"], n_trials)
+    machines.check_exact("a", n_trials)
     again = machines["b"].call("resume", "study.name=shared", f"study.n_trials={n_trials}")
     assert (again.code, again.stderr) == (0, ""), again.stderr
     assert values(records["b"]) == values(records["a"])
@@ -143,7 +170,7 @@ def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) ->
     for done in (first.wait(), second.wait()):
         assert (done.code, done.stderr) == (0, "")
         assert f"shared: {len(xs)} finished" in done.stdout
-    check_exact(machines.records("a"), len(xs))
+    machines.check_exact("a", len(xs))
     tried = [params["x"] for _, params in sorted(machines.records("a").params().items())]
     assert tried[: len(enqueued)] == enqueued
     assert sorted(map(str, tried)) == sorted(map(str, xs))
@@ -161,11 +188,11 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(machines:
     other = machines["b"].start(*machines.words(n_trials))
     done = other.wait()
     assert (done.code, done.stderr) == (0, "")
-    check_exact(machines.records("b"), n_trials)
+    machines.check_exact("b", n_trials)
     stopped.signal(signal.SIGCONT)
     late = stopped.wait()
     assert (late.code, late.stderr) == (0, "")
-    check_exact(machines.records("b"), n_trials)
+    machines.check_exact("b", n_trials)
     assert values(records) == values(machines.records("b"))
 
 
@@ -236,12 +263,12 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
         return bool(kept)
 
     killed.wait_until(has_kept_some, "a trial that it holds has a checkpoint")
-    killed.kill()
+    machines.kill(killed)
     machines.lapse()
     done = machines["b"].start(*words).wait()
     assert (done.code, done.stderr) == (0, "")
     assert "begin again" not in done.stdout
-    check_exact(machines.records("b"), n_trials)
+    machines.check_exact("b", n_trials)
     for number, step in kept.items():
         trained = machines.records("b").path / f"checkpoints/trial-{number:05d}/trained"
         if trained.exists():  # else all was trained, and only its end was to be told
@@ -281,7 +308,7 @@ def test_who_was_stopped_for_a_while_keeps_its_trials(machines: Machines) -> Non
     assert stopped.wait().code == 0
     assert other.wait().code == 0
     assert machines.held("attempt > 1") == []
-    check_exact(machines.records("b"), n_trials)
+    machines.check_exact("b", n_trials)
 
 
 @pytest.mark.slow
@@ -295,7 +322,7 @@ def test_what_was_interrupted_goes_on_elsewhere(machines: Machines) -> None:
     assert machines.held("NOT ended AND sweep IS NOT NULL") == []
     done = machines["b"].call(*machines.words(n_trials))
     assert (done.code, done.stderr) == (0, "")
-    check_exact(machines.records("b"), n_trials)
+    machines.check_exact("b", n_trials)
 
 
 @pytest.mark.slow
@@ -310,7 +337,7 @@ def test_a_raised_total_is_seen_by_who_runs(machines: Machines) -> None:
     for sweep in (first, second):
         done = sweep.wait()
         assert (done.code, done.stderr) == (0, "")
-    check_exact(records, 30)
+    machines.check_exact("a", 30)
 
 
 def test_who_joins_searches_as_the_study_was_begun_unless_it_says_otherwise(
@@ -348,7 +375,7 @@ def test_an_empty_folder_knows_all_by_url_and_name(machines: Machines, database:
     assert machines["c"].call("sync", *known).code == 0
     more = machines["d"].call("resume", *known, "study.n_trials=5")
     assert (more.code, more.stderr) == (0, "")
-    check_exact(machines.records("d"), 5)
+    machines.check_exact("d", 5)
     unknown = machines["e"].call("status", "study.name=other", known[1])
     assert (unknown.code, "it has: shared" in unknown.stderr) == (2, True)
 
@@ -371,7 +398,7 @@ def test_a_database_that_is_away_delays_and_loses_nothing(
     done = sweep.wait()
     assert f"shared: {n_trials} finished" in done.stdout, done
     assert done.code == 0
-    check_exact(records, n_trials)
+    machines.check_exact("a", n_trials)
 
 
 @pytest.mark.slow
@@ -415,13 +442,13 @@ def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     first.signal(signal.SIGSTOP)
     second = machines["a"].start(*words)
     (joined,) = wait_for_joined(records.path, second)
-    first.kill()
+    machines.kill(first)
     done = second.wait()
     assert (done.code, done.stderr) == (0, ""), done.stderr
     assert "this one joins it" in done.stdout
     again = machines["a"].call("resume", "study.name=shared")
     assert (again.code, again.stderr) == (0, ""), again.stderr
-    check_exact(records, n_trials)
+    machines.check_exact("a", n_trials)
     for trained in joined.glob("checkpoints/*/trained"):
         epochs = [int(line) for line in trained.read_text().splitlines()]
         assert len(epochs) <= N_EPOCHS + 1, f"{trained} began again"
@@ -458,7 +485,7 @@ def test_in_one_folder_who_was_stopped_leaves_the_files_of_who_has_its_trials_no
     late = stopped.wait()
     assert (late.code, late.stderr) == (0, "")
     assert {path: path.read_bytes() for path in files} == before
-    check_exact(records, 30)
+    machines.check_exact("a", 30)
 
 
 def wait_for_joined(main: Path, sweep: Running) -> list[Path]:

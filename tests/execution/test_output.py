@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from automl.execution.trial_output import append_failure
 from automl.trial import FailedOutcome
+
+PRINTS = """
+import pathlib, sys
+from automl.execution.trial_output import StandardStreams
+StandardStreams().print_to(sys.argv[1])
+print("a word", flush=True)
+pathlib.Path(sys.argv[2]).touch()
+"""
+
+
+def test_without_a_file_for_its_output_a_trial_runs_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "logs").touch()
+    words = [str(tmp_path / "logs" / "a.log"), str(tmp_path / "done")]
+    done = subprocess.run([sys.executable, "-c", PRINTS, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "does not take what the trial prints (File exists)" in done.stderr
+    assert (tmp_path / "done").exists()
 
 
 @pytest.mark.parametrize("before", ["", "a line\n", "50 %"])

@@ -42,16 +42,22 @@ def test_the_test_rows_of_a_table_in_order_come_later(tables: Any) -> None:
     assert all(part.train.day.max() <= part.test.day.min() for part in parts)
 
 
+def test_rows_that_belong_together_are_on_one_side(tables: Any) -> None:
+    for part in tables.splits(tables.table("patients")):
+        assert set(part.train.patient).isdisjoint(part.test.patient)
+        assert len(part.test) == pytest.approx(750, abs=150)
+
+
 def test_losses_are_of_the_class_that_it_was_in_whatever_order_the_tool_has_them(
     script: Callable[[str], Any], tables: Any
 ) -> None:
     frame = pd.DataFrame({tables.TARGET: ["b", "a", "c"]})
     split = tables.Split("some", tables.CLASSES, 0, frame, frame)
     said = np.array([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]])
-    losses, error = script("013-tables/peers").losses_of(split, said, ["b", "a"])
+    losses, wrong = script("013-tables/peers").losses_of(split, said, ["b", "a"])
     assert losses[:2] == pytest.approx(-np.log([0.75, 0.5]))
     assert losses[2] == pytest.approx(-np.log(1e-7))  # a class that the tool does not know
-    assert error == pytest.approx(2 / 3)
+    assert wrong.tolist() == [False, True, True]
 
 
 def test_the_interval_of_a_difference_tells_what_is_more_than_chance(

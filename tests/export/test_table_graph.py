@@ -166,6 +166,12 @@ def test_leaves_of_a_tree_that_say_the_same_are_one_leaf_of_the_file(tmp_path: P
     number = np.arange(len(trees.n_nodes))
     found = table_graph.tree_attributes(trees, trees.leaf, number, len(number))
     assert len(found["leaf_targetids"]) < 0.2 * len(trees.leaf)
+    links = [
+        np.array(found[f"nodes_{side}nodeids"])[np.array(found[f"nodes_{side}leafs"]) == 1]
+        for side in ("true", "false")
+    ]
+    uses = np.bincount(np.concatenate(links))
+    assert (np.diff(uses) <= 0).all(), "leaves of many nodes have small numbers, of few bytes"
 
 
 # --- rows on thresholds ---------------------------------------------------------------------------

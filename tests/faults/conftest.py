@@ -1,14 +1,38 @@
-"""An MLflow store for each fault."""
+"""An MLflow store for each fault, and the table of promises that a run prints at its end."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from tests.mlflow_store import ignore_mlflows_warning, mlflow_environment
+from tests.end_to_end.conftest import program, story
+from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 
-__all__ = ["mlflow_environment"]
+__all__ = ["folder", "mlflow_environment", "program", "story"]
+
+N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
+"""How often each fault strikes, at most."""
+_PROMISE = "promise"
+
+
+class NotePromise(Protocol):
+    """Writes a line of the table: how often a promise was tried, and how often it was broken."""
+
+    def __call__(self, promise: str, n_tried: int, n_broken: int, n_all: int = 0) -> None: ...
+
+
+@pytest.fixture
+def note_promise(record_property: Callable[[str, object], None]) -> NotePromise:
+    """Return what writes a line of the table; `n_all`: as many there are to try."""
+
+    def note(promise: str, n_tried: int, n_broken: int, n_all: int = 0) -> None:
+        record_property(_PROMISE, [promise, n_tried, n_broken, n_all or n_tried])
+
+    return note
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,18 +40,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print a table of the faults that were tried."""
-    reports = [
-        report for kind in ("passed", "failed") for report in terminalreporter.getreports(kind)
-    ]
-    counts = [
+    """Print the table of promises."""
+    lines = [
         value
-        for report in reports
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
         for name, value in getattr(report, "user_properties", ())
-        if name == "faults"
+        if name == _PROMISE
     ]
-    if counts:
-        terminalreporter.section("faults")
-        terminalreporter.line(f"{'fault':20}{'tried':>8}{'broken promises':>18}")
-    for fault, n_tried, n_broken in counts:
-        terminalreporter.line(f"{fault:20}{n_tried:8}{n_broken:18}")
+    if not lines:
+        return
+    width = max(len(promise) for promise, *_ in lines) + 2
+    terminalreporter.section("promises")
+    terminalreporter.line(f"{'promise':{width}}{'there are':>10}{'tried':>8}{'broken':>8}")
+    for promise, n_tried, n_broken, n_all in lines:
+        terminalreporter.line(f"{promise:{width}}{n_all:10}{n_tried:8}{n_broken:8}")

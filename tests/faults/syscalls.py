@@ -1,44 +1,45 @@
 """Lets one system call of a sweep fail, or kills the process that makes it, with strace.
 
-A sweep is traced once to list its write points. Then each point is tried in a folder of its own,
-and the study is resumed without a fault. What the sweep promised must hold after both.
+A sweep is traced once to list its points: each call on a file of the study. Then each point is
+tried in a folder of its own, and the study is resumed without a fault. What the sweep promised must
+hold after both.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
-from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Done, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 
-Tried = TypeVar("Tried")
 STUDY = "faulty"
-N_TRIALS = 2
-WORDS = (
+N_EPOCHS = 3
+_WORDS = (
     f"study.name={STUDY}",
-    f"study.n_trials={N_TRIALS}",
     "training.checkpoint_every_seconds=0",
-    "admission.max_concurrent_trials=1",
+    "study.copy=false",  # each try has a folder of its own
     "pruner=none",
+    "sampler=random",
     "devices=host",
-    *mine("counts"),
 )
-CALLS = ("write", "pwrite64", "fsync", "fdatasync", "rename", "unlink", "ftruncate")
-STUDY_WATCHED = ("events.log", "journal.log", "status.json", "place.json", "config.yaml", "trial-")
-"""Parts of the names of files whose calls are tried; MLflow's own database is not ours."""
-LIMIT_SECONDS = 60.0
-"""A sweep of seconds that takes longer hangs."""
+CALLS = (
+    *("openat", "mkdir", "read", "pread64", "write", "pwrite64", "ftruncate"),
+    *("fsync", "fdatasync", "rename", "unlink", "flock", "fcntl"),
+)
+OWN_FILES = ("trained", "when")
+"""Names of the files that the objective itself writes."""
+LIMIT_SECONDS = 120.0
+"""A sweep of seconds that takes longer hangs; where nothing can be delivered, it waits for 30 s."""
 
 
 class Fault(Enum):
@@ -50,9 +51,52 @@ class Fault(Enum):
     DISK_FULL = "error=ENOSPC:when={n}"
     DISK_STAYS_FULL = "error=ENOSPC:when={n}+"
 
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The calls that it may befall: no call that only reads finds the disk full."""
+        if self in (Fault.DISK_FULL, Fault.DISK_STAYS_FULL):
+            return tuple(call for call in CALLS if call not in ("read", "pread64", "flock"))
+        return CALLS
+
 
 @dataclass(frozen=True)
-class WritePoint:
+class TracedSweep:
+    """A small sweep whose calls are tried one after another."""
+
+    name: str
+    words: tuple[str, ...]
+    n_trials: int
+    metrics: tuple[str, ...]
+    counts_epochs: bool
+    """Its objective writes down each epoch that it trains."""
+    interrupted: bool = False
+    """It was killed in the middle of its first trial before it is traced."""
+
+    def words_with(self, fault: Fault) -> tuple[str, ...]:
+        """Return the words of the sweep.
+
+        strace counts calls in each process, so a new worker would be killed at the same call, and
+        its trial would fail as one that kills its process. In one process the kill ends the sweep.
+        """
+        inline = ("execution=inline",) if fault is Fault.KILLED else ()
+        return (*_WORDS, *self.words, f"study.n_trials={self.n_trials}", *inline)
+
+
+_COUNTS = (*mine("counts"), f"space={{epochs: {N_EPOCHS}}}")
+_LOSSES = ("train_loss", "val_loss")
+_SMALL = (
+    *(f"training.epochs={N_EPOCHS}", "data.n_train=64", "data.n_validation=32"),
+    *("admission.max_concurrent_trials=2", "space={lr: {low: 0.001, high: 0.1, log: true}}"),
+)
+SWEEPS = (
+    TracedSweep("one trial", _COUNTS, 1, _LOSSES, counts_epochs=True),
+    TracedSweep("resumed", _COUNTS, 2, _LOSSES, counts_epochs=True, interrupted=True),
+    TracedSweep("pack", _SMALL, 2, _LOSSES, counts_epochs=False),
+)
+
+
+@dataclass(frozen=True)
+class FaultPoint:
     """The n-th call of one kind on one file by one thread."""
 
     call: str
@@ -60,93 +104,23 @@ class WritePoint:
     """Relative to the study directory."""
     n: int
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """The call and the kind of its file, whichever trial's it is."""
+        return self.call, re.sub(r"\d+", "N", self.path)
+
     def __str__(self) -> str:
         return f"{self.call} {self.n} of {self.path}"
 
 
-def sweep_words(fault: Fault) -> tuple[str, ...]:
-    """Return the words of the sweep.
+@dataclass(frozen=True)
+class FaultTrial:
+    """What came of one fault."""
 
-    strace counts calls in each process, so a new worker would be killed at the same call, and its
-    trial would fail as one that kills its process. In one process the kill ends the sweep.
-    """
-    return (*WORDS, "execution=inline") if fault is Fault.KILLED else WORDS
-
-
-def strace(folder: Path, words: Sequence[str], *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the sweep under strace in `folder`. Raises subprocess.TimeoutExpired."""
-    tracer = ("strace", "-f", "-q", "-o", str(folder / "trace"), *options)
-    return subprocess.run(
-        [*tracer, sys.executable, "-m", "automl", *words],
-        cwd=folder,
-        env=Program(folder).environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-
-
-_LINE = re.compile(r'(\d+) +(\w+)\((?:\d+<([^>]*)>|"([^"]*)")')
-
-
-def write_points(folder: Path, words: Sequence[str]) -> list[WritePoint]:
-    """Return all write points of the sweep, which runs once in `folder` for it."""
-    done = strace(folder, words, "-y", "-e", f"trace={','.join(CALLS)}")
-    assert done.returncode == 0, done.stderr
-    study = folder / "studies" / STUDY
-    seen: Counter[tuple[str, str, str]] = Counter()
-    for thread, call, opened, named in _LINE.findall((folder / "trace").read_text()):
-        path = folder / (opened or named)
-        if path.is_relative_to(study) and any(part in str(path) for part in STUDY_WATCHED):
-            seen[thread, call, str(path.relative_to(study))] += 1
-    return sorted(
-        {
-            WritePoint(call, path, n)
-            for (_, call, path), count in seen.items()
-            for n in range(1, count + 1)
-        },
-        key=lambda point: (point.path, point.call, point.n),
-    )
-
-
-def violations(folder: Path, point: WritePoint, fault: Fault) -> Iterator[str]:
-    """Yield each broken promise of a sweep with that fault, and of resuming it."""
-    path = folder / "studies" / STUDY / point.path
-    inject = f"inject={point.call}:{fault.value.format(n=point.n)}"
-    try:
-        # With it, strace sends no signal; without it, each system call of the sweep is slower.
-        faster = () if fault is Fault.KILLED else ("--seccomp-bpf",)
-        options = (*faster, "-P", str(path), "-e", f"trace={point.call}", "-e", inject)
-        done = strace(folder, sweep_words(fault), *options)
-    except subprocess.TimeoutExpired:
-        yield "the sweep hangs"
-        return
-    if "Traceback" in done.stderr + done.stdout:
-        yield f"a traceback: {(done.stderr + done.stdout)[-1500:]}"
-    if "(INJECTED)" not in (trace := (folder / "trace").read_text()) and "SIGKILL" not in trace:
-        yield "the fault did not strike"
-    if fault is not Fault.KILLED and done.returncode and "automl: " not in done.stderr:
-        yield f"exit {done.returncode} without a message: {done.stderr[-300:]}"
-    resumed = Program(folder).call(*sweep_words(fault))
-    if resumed.code:
-        yield f"it does not resume: {resumed.stderr[-300:]}"
-        return
-    try:
-        check_study(Records(folder, STUDY))
-    except AssertionError as error:
-        yield f"the record is wrong: {str(error)[:300]}"
-
-
-def check_study(records: Records) -> None:
-    """Every trial once, every step once, no epoch trained before the last acknowledged one."""
-    records.check_exact(N_TRIALS, N_EPOCHS, ["train_loss", "val_loss"])
-    for number in range(N_TRIALS):
-        trained = records.path / "checkpoints" / f"trial-{number:05d}" / "trained"
-        epochs = [int(line) for line in trained.read_text().splitlines()]
-        assert (epochs[0], epochs[-1]) == (0, N_EPOCHS - 1), epochs
-        steps = [after - before for before, after in pairwise(epochs)]
-        assert set(steps) <= {0, 1}, epochs
+    struck: bool
+    """Times differ from run to run: a call may not be made a second time."""
+    broken: tuple[str, ...]
+    """The promises that did not hold."""
 
 
 def is_available() -> bool:
@@ -156,7 +130,121 @@ def is_available() -> bool:
     return subprocess.run(["strace", "-qq", "-o", "/dev/null", "true"], check=False).returncode == 0
 
 
-def spread(points: Sequence[Tried], n: int, offset: int) -> Sequence[Tried]:
-    """Return at most `n` points, evenly spread, beginning at another place for each offset."""
-    width = max(1, len(points) // n)
-    return points[offset % width :: width][:n]
+@contextmanager
+def traced(running: Running, trace: Path, *options: str) -> Iterator[None]:
+    """Trace a program that begins stopped, with all that it starts, while the block runs."""
+    pid = running.process.pid
+    tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", trace, *options, "-p", str(pid)])
+    try:
+        status = Path(f"/proc/{pid}/status")
+        wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), "strace")
+        running.signal(signal.SIGCONT)
+        yield
+    finally:
+        tracer.terminate()  # what is left of the sweep goes on untraced
+        try:
+            tracer.wait(5)
+        except subprocess.TimeoutExpired:  # strace waits for a process that has been killed
+            tracer.kill()
+            tracer.wait()
+
+
+_LINE = re.compile(r'(\d+) +(\w+)\((?:AT_FDCWD(?:<[^>]*>)?, )?(?:\d+<([^>]*)>|"([^"]*)")')
+
+
+def begin(program: Program, sweep: TracedSweep, empty_database: Path) -> None:
+    """Make the program's folder one in which the traced sweep may begin."""
+    shutil.copyfile(empty_database, program.folder / "mlflow.db")
+    if sweep.interrupted:
+        half_way = FaultPoint("rename", "checkpoints/trial-00000/last.pt.part", 2)
+        killed = run_with(program, sweep, half_way, Fault.KILLED)
+        assert killed.code == -signal.SIGKILL, killed.stderr
+
+
+def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[FaultPoint]:
+    """Return all points for the fault; the sweep runs once in the program's folder for it."""
+    running = program.start_stopped(*sweep.words_with(fault))
+    trace = program.folder / "trace"
+    with traced(running, trace, "-y", "-e", f"trace={','.join(CALLS)}"):
+        done = running.wait()
+    assert done.code == 0, done.stderr
+    study = program.folder / "studies" / STUDY
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for thread, call, opened, named in _LINE.findall(trace.read_text()):
+        path = program.folder / (opened or named)
+        if path.is_relative_to(study) and path.name not in OWN_FILES:
+            seen[thread, call, str(path.relative_to(study))] += 1
+    return sorted(
+        {
+            FaultPoint(call, path, n)
+            for (_, call, path), count in seen.items()
+            if call in fault.calls
+            for n in range(1, count + 1)
+        },
+        key=lambda point: (point.path, point.call, point.n),
+    )
+
+
+def spread(points: Sequence[FaultPoint], n: int, offset: int) -> list[FaultPoint]:
+    """Return at most `n` points, of as many kinds as there is room for, others for each offset."""
+    by_kind: dict[tuple[str, str], list[FaultPoint]] = {}
+    for point in points:
+        by_kind.setdefault(point.kind, []).append(point)
+    kinds = list(by_kind.values())
+    kinds = kinds[offset % len(kinds) :] + kinds[: offset % len(kinds)]
+    chosen: list[FaultPoint] = []
+    while kinds and len(chosen) < n:
+        chosen += [kind.pop((offset + len(chosen)) % len(kind)) for kind in kinds]
+        kinds = [kind for kind in kinds if kind]
+    return chosen[:n]
+
+
+def run_with(program: Program, sweep: TracedSweep, point: FaultPoint, fault: Fault) -> Done:
+    """Run the sweep with that fault. Raises subprocess.TimeoutExpired."""
+    path = program.folder / "studies" / STUDY / point.path
+    inject = f"inject={point.call}:{fault.value.format(n=point.n)}"
+    options = ("-P", str(path), "-e", f"trace={point.call}", "-e", inject)
+    running = program.start_stopped(*sweep.words_with(fault))
+    with traced(running, program.folder / "trace", *options):
+        running.process.wait(LIMIT_SECONDS)
+    return running.wait()
+
+
+def try_fault(program: Program, sweep: TracedSweep, point: FaultPoint, fault: Fault) -> FaultTrial:
+    """Run the sweep with that fault, resume it, and return what came of it."""
+    try:
+        done = run_with(program, sweep, point, fault)
+    except subprocess.TimeoutExpired:
+        program.end_all()
+        return FaultTrial(struck=True, broken=("the sweep hangs",))
+    trace = (program.folder / "trace").read_text()
+    struck = "(INJECTED)" in trace or "SIGKILL" in trace
+    return FaultTrial(struck, tuple(violations(program, sweep, fault, done)))
+
+
+def violations(program: Program, sweep: TracedSweep, fault: Fault, done: Done) -> Iterator[str]:
+    """Yield each broken promise of a sweep that ended so, and of resuming it."""
+    said = done.stderr + done.stdout
+    if "Traceback" in said:
+        yield f"a traceback: {said[-1500:]}"
+    if fault is not Fault.KILLED and done.code and "automl: " not in done.stderr:
+        yield f"exit {done.code} without a message: {done.stderr[-300:]}"
+    resumed = program.call(*sweep.words_with(fault))
+    if resumed.code:
+        yield f"it does not resume: {resumed.stderr[-300:]}"
+        return
+    try:
+        check_study(Records(program.folder, STUDY), sweep)
+    except AssertionError as error:
+        yield f"the record is wrong: {str(error)[:300]}"
+
+
+def check_study(records: Records, sweep: TracedSweep) -> None:
+    """Every trial once, every step once, no epoch trained before the last acknowledged one."""
+    records.check_exact(sweep.n_trials, N_EPOCHS, sweep.metrics)
+    for number in range(sweep.n_trials if sweep.counts_epochs else 0):
+        trained = records.path / "checkpoints" / f"trial-{number:05d}" / "trained"
+        epochs = [int(line) for line in trained.read_text().splitlines()]
+        assert (epochs[0], epochs[-1]) == (0, N_EPOCHS - 1), epochs
+        steps = [after - before for before, after in pairwise(epochs)]
+        assert set(steps) <= {0, 1}, epochs

@@ -1,26 +1,29 @@
-"""Each write of a sweep fails once, fails for ever, or is its last: nothing acknowledged is lost.
+"""Each call on a study's files fails once, fails for ever, or is a process's last.
 
-A few points each; `make faults` tries all of them, and prints how many broke a promise.
+Nothing acknowledged is lost. A few points each; `make faults` tries all of them.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.program import Program
+from tests.faults.conftest import N_POINTS, NotePromise
 from tests.faults.syscalls import (
+    SWEEPS,
     Fault,
-    WritePoint,
+    TracedSweep,
+    begin,
+    fault_points,
     is_available,
     spread,
-    sweep_words,
-    violations,
-    write_points,
+    try_fault,
 )
 
 pytestmark = [
@@ -28,43 +31,51 @@ pytestmark = [
     pytest.mark.skipif(not is_available(), reason="no strace that may trace"),
 ]
 
-N_POINTS = int(os.environ.get("FAULT_POINTS", "2"))
-"""How many points each fault strikes at, at most."""
+Programs = Callable[[TracedSweep], Program]
 
 
 @pytest.fixture(scope="module")
-def points_of(
-    tmp_path_factory: pytest.TempPathFactory, empty_database: Path
-) -> Callable[[tuple[str, ...]], list[WritePoint]]:
-    """Return the write points of a sweep by its words, each listed once."""
+def begun(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Programs]:
+    """Return a program in a new folder in which a sweep may begin."""
+    programs: list[Program] = []
+    numbers = count()
+
+    def new_program() -> Program:
+        programs.append(Program(tmp_path_factory.mktemp(f"faults-{next(numbers)}")))
+        return programs[-1]
 
     @functools.cache
-    def points(words: tuple[str, ...]) -> list[WritePoint]:
-        folder = tmp_path_factory.mktemp("points")
-        shutil.copyfile(empty_database, folder / "mlflow.db")
-        return write_points(folder, words)
+    def template(sweep: TracedSweep) -> Path:
+        program = new_program()
+        begin(program, sweep, empty_database)
+        return program.folder
 
-    return points
+    def begin_copy(sweep: TracedSweep) -> Program:
+        program = new_program()
+        shutil.copytree(template(sweep), program.folder, dirs_exist_ok=True)
+        return program
+
+    yield begin_copy
+    for program in programs:
+        program.end_all()
 
 
-@pytest.mark.timeout(4 * 3600)
+@pytest.mark.timeout(24 * 3600)
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
-def test_a_fault_at_a_write_breaks_no_promise(
-    points_of: Callable[[tuple[str, ...]], list[WritePoint]],
-    fault: Fault,
-    tmp_path: Path,
-    empty_database: Path,
-    record_property: Callable[[str, object], None],
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+def test_a_fault_at_a_call_breaks_no_promise(
+    begun: Programs, sweep: TracedSweep, fault: Fault, note_promise: NotePromise
 ) -> None:
-    tried = spread(points_of(sweep_words(fault)), N_POINTS, 7 * list(Fault).index(fault))
-    broken: dict[str, list[str]] = {}
-    for number, point in enumerate(tried):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        shutil.copyfile(empty_database, folder / "mlflow.db")
-        broken[str(point)] = list(violations(folder, point, fault))
-        shutil.rmtree(folder)
-    broken = {point: found for point, found in broken.items() if found}
-    record_property("faults", [fault.name.lower(), len(tried), len(broken)])
-    assert tried
+    all_points = fault_points(begun(sweep), sweep, fault)
+    offset = 7 * list(Fault).index(fault) + 17 * SWEEPS.index(sweep)
+    n_struck, broken = 0, {}
+    for point in spread(all_points, N_POINTS, offset):
+        program = begun(sweep)
+        result = try_fault(program, sweep, point, fault)
+        n_struck += result.struck
+        if result.broken:
+            broken[str(point)] = result.broken
+        program.end_all()
+        shutil.rmtree(program.folder, ignore_errors=True)
+    note_promise(f"{fault.name.lower()}, {sweep.name}", n_struck, len(broken), len(all_points))
     assert broken == {}

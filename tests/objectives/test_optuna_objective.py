@@ -401,7 +401,7 @@ def test_several_objectives_are_refused_and_no_other_trial_is_tried(tmp_path: Pa
     assert isinstance(one, FinishedOutcome)
     assert isinstance(two, FailedOutcome)
     assert two.hopeless
-    assert "the objective returned 2 values, and a sweep has one objective" in two.cause
+    assert "the objective returned 2 values, and study.metric names 1: name each" in two.cause
 
 
 @pytest.mark.parametrize("value", [*ONE_HALF, "0.5", ["0.5"]], ids=repr)

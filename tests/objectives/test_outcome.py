@@ -230,6 +230,14 @@ def test_what_breaks_outside_of_the_trial_is_raised_and_is_no_outcome(tmp_path: 
     assert [type(event) for event in events] == [MetricsReported]
 
 
+def test_a_folder_that_cannot_be_made_is_no_failure_of_the_trial(tmp_path: Path) -> None:
+    plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, "math:exp"))
+    (tmp_path / "trial-00000").write_text("no folder")
+    session = TrainingSession(plan, lambda trial: str(trial.directory))
+    with pytest.raises(StorageError, match="trial-00000: the trial's folder could not be made"):
+        session.run(make_spec(tmp_path), HOST, Listener())
+
+
 def test_metrics_that_are_returned_are_of_the_last_step_and_prune_nobody(tmp_path: Path) -> None:
     target = "tests.objectives.objectives:reports_and_returns_metrics"
     plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target))

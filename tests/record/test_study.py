@@ -13,7 +13,7 @@ from automl.errors import ConfigError
 from automl.record.event_log import EventLog, encode_event
 from automl.record.studies import newest_study, read_study, study_names
 from automl.record.study_record import fold_events
-from automl.record.trial_record import StudyMetric
+from automl.record.trial_record import metrics_from_settings
 from automl.trial import (
     CheckpointKind,
     CheckpointWritten,
@@ -32,6 +32,8 @@ from automl.trial import (
     PrunedOutcome,
     RequestSource,
     RowsKind,
+    StudyMetric,
+    StudyMetrics,
     SweepEnded,
     SweepStarted,
     TrialStarted,
@@ -190,10 +192,9 @@ def test_an_end_whose_begin_is_lost_is_no_sweep() -> None:
 
 
 def test_a_direction_that_does_not_exist_is_the_default() -> None:
-    assert StudyMetric.from_settings({"study.direction": "up"}) == StudyMetric()
-    assert (
-        StudyMetric.from_settings({"study.direction": "maximize"}).direction is Direction.maximize
-    )
+    assert metrics_from_settings({"study.direction": "up"}) == StudyMetrics()
+    metrics = metrics_from_settings({"study.direction": "maximize"})
+    assert metrics.leading.direction is Direction.maximize
 
 
 def test_states_are_counted_all_of_them() -> None:

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from automl.search.pruners.asha import PromotingHalving
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.trial_standings import StudyStandings
-from automl.trial import Direction
+from automl.trial import Direction, StudyMetrics, TrialState
 
 HALVING = SuccessiveHalving(min_steps=2, factor=3, min_trials=4)
 MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
@@ -22,7 +23,7 @@ MEDIAN = MedianPruner(n_startup_trials=3, n_warmup_steps=2, interval_steps=2)
 def standings(
     pruner: Pruner, n_trials: int, direction: Direction = Direction.minimize
 ) -> StudyStandings:
-    table = StudyStandings(direction, pruner)
+    table = StudyStandings(StudyMetrics.single(direction), pruner)
     for _ in range(n_trials):
         table.start({})
     return table
@@ -144,3 +145,67 @@ def test_a_trial_that_goes_on_with_other_rungs_is_judged_at_those_ahead() -> Non
         assert not table.judge(3)
     table.record(3, 6, 9.0)
     assert table.judge(3)
+
+
+ASHA = PromotingHalving(min_steps=1, factor=2, max_steps=8)
+"""Rungs after 1, 2 and 4 steps."""
+
+
+def pause_at(table: StudyStandings, number: int, step: int, value: float) -> bool:
+    """Report a step; a trial that is told to stop is paused. Return whether it is."""
+    table.record(number, step, value)
+    if paused := table.judge(number):
+        table.pause(number)
+    return paused
+
+
+def promote(table: StudyStandings, *, grows: bool = True) -> int | None:
+    number = table.promotable(grows=grows)
+    if number is not None:
+        table.promote(number)
+    return number
+
+
+def test_asha_promotes_the_best_half_of_a_rung_once_each() -> None:
+    table = standings(ASHA, 4)
+    assert pause_at(table, 0, 0, 3.0), "one alone is in no best half"
+    assert promote(table) is None
+    assert pause_at(table, 1, 0, 4.0), "the second is worse"
+    assert promote(table) == 0
+    assert promote(table) is None
+    assert not pause_at(table, 2, 0, 1.0), "better than all before: it goes on at once"
+    assert pause_at(table, 3, 0, 2.0) is False, "of four, two go on"
+    assert promote(table) is None, "trial 0 has gone on, and 1 is the worst"
+    assert table.counts()[TrialState.PAUSED] == 1
+
+
+def test_asha_promotes_from_the_highest_rung_first() -> None:
+    table = standings(ASHA, 6)
+    at_first = [pause_at(table, n, 0, value) for n, value in enumerate([5, 4, 6, 7, 4.5])]
+    assert at_first == [True, False, True, True, False]
+    assert pause_at(table, 1, 1, 4.0)
+    assert pause_at(table, 4, 1, 4.5)
+    assert pause_at(table, 5, 0, 8.0)
+    assert [promote(table) for _ in range(3)] == [1, 0, None]
+    assert table.paused() == {2: (0, 6.0), 3: (0, 7.0), 4: (1, 4.5), 5: (0, 8.0)}
+
+
+def test_the_best_of_the_highest_rung_goes_on_when_no_more_can_come() -> None:
+    table = standings(ASHA, 2)
+    assert pause_at(table, 0, 0, 3.0)
+    assert promote(table, grows=False) is None, "trial 1 runs, and may be better"
+    table.end(1, TrialState.FAILED, None)
+    assert promote(table) is None
+    assert promote(table, grows=False) == 0
+
+
+def test_a_trial_is_paused_again_at_its_next_rung() -> None:
+    table = standings(ASHA, 3)
+    assert pause_at(table, 0, 0, 1.0)
+    assert pause_at(table, 1, 0, 2.0)
+    assert promote(table) == 0
+    assert pause_at(table, 0, 1, 1.0), "it is the first there"
+    table.end(2, TrialState.FAILED, None)
+    assert promote(table, grows=False) == 0
+    table.end(0, TrialState.FINISHED, 1.0)
+    assert promote(table, grows=False) is None, "the best of both rungs is through"

@@ -11,7 +11,7 @@ from automl.search.pruners.none import NoPruner
 from automl.search.samplers.family_choice import N_FIRST, FamilyHistory, next_family
 from automl.search.samplers.tpe import TPE
 from automl.search.trial_standings import StudyStandings
-from automl.trial import Direction, Params, Verdict
+from automl.trial import Direction, Params, StudyMetrics, Verdict
 from tests.search.conftest import Studies, ask, finish, report
 
 KINDS = ("linear", "trees", "mlp")
@@ -132,7 +132,9 @@ def test_rungs_compare_one_kind_alone(studies: Studies) -> None:
 
 def test_each_kind_is_judged_where_its_own_pruner_has_rungs() -> None:
     early, late = (SuccessiveHalving(min_steps=n, factor=2, min_trials=2) for n in (1, 3))
-    table = StudyStandings(Direction.minimize, NoPruner(), "family", {"trees": early, "mlp": late})
+    table = StudyStandings(
+        StudyMetrics.single(Direction.minimize), NoPruner(), "family", {"trees": early, "mlp": late}
+    )
     numbers = [table.start({"family": kind}) for kind in (*("trees", "mlp", "linear") * 2,)]
     stopped: dict[int, list[int]] = {}
     for step in range(4):

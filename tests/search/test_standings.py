@@ -16,6 +16,7 @@ from automl.trial import (
     FinishedOutcome,
     MetricsReported,
     PrunedOutcome,
+    StudyMetrics,
     SweepStarted,
     TrialState,
 )
@@ -27,7 +28,7 @@ def stand(
     *trials: tuple[TrialState, float, list[float]], direction: Direction = Direction.minimize
 ) -> StudyStandings:
     """Trials as (state, value, reports), in the order in which they end."""
-    table = StudyStandings(direction, NoPruner())
+    table = StudyStandings(StudyMetrics.single(direction), NoPruner())
     for state, value, reports in trials:
         number = table.start({})
         for step, report in enumerate(reports):

@@ -14,7 +14,7 @@ from automl.record.study_record import fold_events
 from automl.record.texts import redact_settings, redact_text
 from automl.tracking.view.run_update import RunUpdate, StudyRef, clean_key, clean_params, clean_tags
 from automl.tracking.view.shared_view import shared_view_tag
-from automl.tracking.view.study_run import StudyRun
+from automl.tracking.view.study_run import StudyRun, front_trial_update
 from automl.tracking.view.trial_run import TrialRun
 from automl.trial import (
     CheckpointKind,
@@ -394,3 +394,20 @@ def test_what_no_store_could_encode_is_replaced() -> None:
     assert clean_params({"a\udc80": "x\ud800y"}) == {"a_": "x�y"}
     assert clean_tags({"a": "x\ud800\x00y token: s3cret"}) == {"a": "x��y token: ***"}
     assert clean_params({"prompt": "token: hello"}) == {"prompt": "token: hello"}, "it is data"
+
+
+def test_each_metric_of_several_is_told_with_its_final_value() -> None:
+    settings = {"study.metric": "err, ms", "study.direction": "minimize, minimize"}
+    record = fold_events([SweepStarted(BEGUN, NAME, UUID, settings)])
+    values = {"err": 0.5, "ms": 3.0}
+    update = told(begin(3), FinishedOutcome(3, BEGUN, 0.5, (), values))
+    shown = StudyRun(record, StudyRef(UUID, NAME)).trial_update(update, 3)
+    final = {point.name: point.value for point in shown.metrics}
+    assert final == {"value": 0.5, "best_err": 0.5, "best_ms": 3.0}
+    assert len(shown.metrics) == 3
+
+
+def test_trials_are_tagged_when_they_come_to_the_front_and_leave_it() -> None:
+    ended = SweepEnded(BEGUN, True, {}, 1, 0.5, front=(1, 3))
+    assert front_trial_update(ended, 3, UUID).tags == {"automl.front": "true"}
+    assert front_trial_update(ended, 2, UUID).tags == {"automl.front": "false"}

@@ -59,7 +59,7 @@ def rows_unseen_by(
     if not evaluation.kind.unseen or rows_learned_from(model.refitted, evaluation.kind):
         return None
     event = score_on_unseen(model, evaluation, config)
-    metric = judged_metric(config.study.metric, event.scores[model.name])
+    metric = judged_metric(config.study.leading_metric, event.scores[model.name])
     score = shown_score(event.scores[model.name][metric])
     words = f"{event.rows} ({evaluation.source}): {metric} {score}"
     saw_all_rows = model.refitted is not None and model.refitted.rows == ALL_ROWS
@@ -105,7 +105,7 @@ def compare_with_champion(
     }
     samples = bootstrap_metrics(predictions, config.evaluate.n_resamples, config.study.seed)
     scores = {name: predicted.scored() for name, predicted in predictions.items()}
-    metric = judged_metric(config.study.metric, scores["new"])
+    metric = judged_metric(config.study.leading_metric, scores["new"])
     if not all(math.isfinite(values[metric]) for values in scores.values()):
         metric = LOSS_METRIC  # an AUC of rows of one class does not exist
     above = scores["new"][metric] - scores["champion"][metric]
@@ -145,7 +145,7 @@ def make_new_model(
         about=version_description(
             model.name,
             study=str(config.study.name),
-            metric=config.study.metric,
+            metric=config.study.leading_metric,
             task=model.predictor.task,
             target=model.predictor.target,
             unseen=unseen,

@@ -9,11 +9,18 @@ that a wrong name is reported at once; the chosen model is opened later.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, WhichModel
+from automl.config import (
+    Config,
+    DataKind,
+    ObjectiveKind,
+    StudyConfig,
+    WhichModel,
+    check_setting,
+)
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import NetworkBuilder, family_of
 from automl.record.studies import read_study, study_path
@@ -82,6 +89,38 @@ class TableModel:
 # --- choosing -------------------------------------------------------------------------------------
 
 
+def with_named_trial(config: Config, command: str) -> Config:
+    """Return the config with the trial that `which` means in the settings of the command. Raises
+    ConfigError."""
+    if config.which is None:
+        return config
+    settings, record = getattr(config, command), read_study(study_path(config.study))
+    name, named = (
+        ("trials", settings.trials) if command == "evaluate" else ("trial", settings.trial)
+    )
+    rule = f"{command}.{name}={named} names a trial, too: leave one of them out."
+    check_setting(named in (None, []), "which", config.which, rule)
+    number = _find_which(record, config.study, config.which, f"{command}.{name}").number
+    value = [number] if command == "evaluate" else number
+    return replace(config, **{"which": None, command: replace(settings, **{name: value})})
+
+
+def _find_which(record: StudyRecord, study: StudyConfig, which: str, key: str) -> TrialRecord:
+    """Return the trial that `which` means. Raises ConfigError, also for an empty front."""
+    kind, _, name = which.partition(":")
+    if kind == "trial":
+        return find_model_trial(record, study, key, int(name))
+    best, metrics = find_model_trial(record, study, key), record.metrics.metrics
+    if kind == "knee":
+        return best
+    metric = next((metric for metric in metrics if metric.name == name), None)
+    known = ", ".join(metric.name for metric in metrics)
+    check_setting(metric is not None, "which", which, f"study.metric names no {name}: {known}.")
+    assert metric is not None
+    values = {t.number: t.values.get(name, t.value or 0.0) for t in record.front()}
+    return min(record.front(), key=lambda trial: metric.key(values[trial.number]))
+
+
 def choose_model(config: Config, command: str) -> ModelChoice:
     """Return the model that `export.model` and `export.trial`, or those of another command, mean.
     Raises ConfigError.
@@ -89,6 +128,7 @@ def choose_model(config: Config, command: str) -> ModelChoice:
     If they name none it is the refit, else the ensemble, else the best trial.
     """
     _refuse_unknown_models(config, command)
+    config = with_named_trial(config, command)
     settings = getattr(config, command)
     which, number = settings.model, settings.trial
     if which in (WhichModel.refit, WhichModel.ensemble) and number is not None:
@@ -108,6 +148,7 @@ def choose_models(config: Config) -> list[ModelChoice]:
     """Return the models that `evaluate.model` and `evaluate.trials` mean: the refit first, then
     trials, the best of the study before the others. Raises ConfigError."""
     _refuse_unknown_models(config, "evaluate", takes_arrays=True)
+    config = with_named_trial(config, "evaluate")
     path, numbers = study_path(config.study), config.evaluate.trials
     record, files = read_study(path), StudyFiles(path)
     which_model = _resolve_auto(config.evaluate.model, files, named=bool(numbers))
@@ -151,6 +192,7 @@ def find_model_trial(
             f"{study_command('resume', study)}"
         )
     if number is None:
+        _refuse_empty_front(record, study, best)
         return best
     found = record.trials.get(number)
     if found is None or found.value is None:
@@ -160,6 +202,23 @@ def find_model_trial(
             f"{best.number}, the best."
         )
     return found
+
+
+def _refuse_empty_front(record: StudyRecord, study: StudyConfig, best: TrialRecord) -> None:
+    """Raise ConfigError if no trial is within the limits, of which `best` is the nearest."""
+    point = record.point(best)
+    if point is None or point.excess == 0:
+        return
+    beyond = ", ".join(
+        f"{limit.name} {best.values[limit.name]:g} > {limit.largest:g}"
+        for limit in record.metrics.limits
+        if limit.excess(best.values[limit.name]) > 0
+    )
+    raise ConfigError(
+        f"study.name={study.name}: the front is empty, since no trial is within study.constraints; "
+        f"trial {best.number} is the nearest ({beyond}). Go on with more trials, or take it all "
+        f"the same: which=trial:{best.number}"
+    )
 
 
 def best_checkpoint_file(path: Path, trial: TrialRecord) -> Path:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
+from automl.objectives.goal import StudyGoal
 from automl.objectives.optuna_objective.suggestion_entries import (
     CategoricalChoices,
     float_entry,
@@ -312,19 +313,22 @@ class OptunaObjective:
             trial.report_unused_params()
             raise
         trial.report_unused_params()
-        return _single_value(returned)
+        return _single_value(returned, record.goal)
 
 
-def _single_value(returned: object) -> object:
-    """Return the one value that an objective returned.
+def _single_value(returned: object, goal: StudyGoal) -> object:
+    """Return the one value that an objective returned, or several by the names of their metrics.
 
     Optuna also takes a sequence of one value, and a text or a truth value as the number it is.
     """
     if isinstance(returned, Sequence) and not isinstance(returned, str):
+        if goal.several and len(returned) == len(goal.several):
+            return dict(zip(goal.several, returned, strict=True))
         if len(returned) != 1:
             raise UnfitObjectiveError(
-                f"the objective returned {len(returned)} values, and a sweep has one objective "
-                "(study.metric): return one number, such as a weighted sum of them."
+                f"the objective returned {len(returned)} values, and study.metric names "
+                f"{len(goal.several) or 1}: name each, study.metric=[loss, seconds], or return one "
+                "number, such as a weighted sum of them."
             )
         returned = returned[0]
     try:

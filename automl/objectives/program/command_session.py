@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from automl.errors import StorageError
 from automl.objectives.program import shared_files
 from automl.objectives.program.printed_metrics import FindMetrics, LineSplitter, make_metric_finder
 from automl.objectives.program.program_arguments import command_words, program_arguments
@@ -120,7 +121,8 @@ class CommandSession:
         on_event: OnEvent,
         line: SweepChannel | None = None,
     ) -> None:
-        """Carry out one trial; its last event is its outcome. Raises what `on_event` raised.
+        """Carry out one trial; its last event is its outcome. Raises what `on_event` raised, and
+        StorageError if the trial's files cannot be written.
 
         `line` is not used, because a program asks for nothing.
         """
@@ -180,6 +182,8 @@ class CommandSession:
                 record.spec.number, time.time(), str(error), by_worker_death=True, killed=True
             )
         except BaseException as error:  # noqa: BLE001  pruned, interrupted, or a defect of automl
+            if isinstance(error, StorageError):
+                record.broken = error
             return outcomes.outcome_of_exception(error, record)
         if end.left_behind:
             names = ", ".join(name.rpartition(" (pid")[0] for name in end.left_behind)

@@ -299,6 +299,8 @@ class CommandSetup:
     """The trials are the final training of a study's winner, which the program learns."""
     repeats: int = 1
     """Number of repeats of a trial, each with a seed of its own."""
+    more_metrics: tuple[str, ...] = ()
+    """The names of the study's other metrics, and of those with a limit."""
 
 
 def prepare_program_flags(
@@ -315,9 +317,9 @@ def prepare_program_flags(
     if pattern is not None:
         groups = find_metric_groups(pattern)
         check_setting(
-            normalize_name(config.study.metric) in map(normalize_name, groups),
+            normalize_name(config.study.leading_metric) in map(normalize_name, groups),
             "study.metric",
-            config.study.metric,
+            config.study.leading_metric,
             f"objective.pattern names only {', '.join(groups)}. Set study.metric to one of these, "
             f"or call a group so.",
         )
@@ -333,7 +335,7 @@ def make_command_setup(
     return CommandSetup(
         config.objective.command,
         config.objective.pattern,
-        config.study.metric,
+        config.study.leading_metric,
         config.study.decided_direction,
         config.study.grace_seconds,
         config.execution.threads_per_trial,
@@ -341,4 +343,5 @@ def make_command_setup(
         inside,
         refit=config.refit.of is not None,
         repeats=config.study.repeats,
+        more_metrics=config.study.metrics.more_names,
     )

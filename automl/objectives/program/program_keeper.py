@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 """Numbers of options of `prctl`, which <linux/prctl.h> defines."""
-_SWEEP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_SWEEP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that only the sweep handles (`record/stop_signals.py`). The keeper ignores them, and a
 program gets them as usual."""
 _MEASURE_SECONDS = 1.0

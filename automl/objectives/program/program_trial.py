@@ -14,11 +14,16 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from automl.objectives.goal import StudyGoal
-from automl.objectives.program.printed_metrics import FindMetrics, PrintedReport, ReportGrouping
+from automl.objectives.program.printed_metrics import (
+    FindMetrics,
+    PrintedReport,
+    ReportGrouping,
+    normalize_name,
+)
 from automl.objectives.program.program_arguments import ProgramInputs, program_environment
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.running_program import ProgramEnd
@@ -27,12 +32,11 @@ from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
-from automl.record.disk import flush_folder, make_folder, write_atomically
+from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
 from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
 from automl.record.texts import exit_status_text, fit_line, parse_json
 from automl.trial import (
     FailedOutcome,
-    FinishedOutcome,
     InterruptedOutcome,
     LoggedPoint,
     OnEvent,
@@ -95,7 +99,7 @@ def outcome_of_program(
     number, now = record.spec.number, time.time()
     if end.status == 0:
         if record.best_value is not None:
-            return FinishedOutcome(number, now, record.best_value)
+            return outcomes.finished_outcome(record.best_value, record)
         cause = f"{_no_value(record, last)}{_left_behind(end.left_behind)}"
         return FailedOutcome(
             number, now, cause, hopeless=record.goal.metric not in record.metric_names
@@ -180,7 +184,12 @@ class ProgramTrial:
         self.peak_reporter = PeakReporter(self._get_peak)
         self.record = TrialReports(
             spec=spec,
-            goal=StudyGoal(setup.metric, setup.direction, tuple(spec.params)),
+            goal=StudyGoal(
+                setup.metric,
+                setup.direction,
+                tuple(spec.params),
+                more_metrics=setup.more_metrics,
+            ),
             on_event=on_event,
             checkpoint_every_seconds=math.inf,
             peak_reporter=self.peak_reporter,
@@ -204,12 +213,17 @@ class ProgramTrial:
         return unset | own | program_environment(self.spec.params, self.inputs) | refit
 
     def prepare(self) -> None:
-        """Make the trial's folders, and restore the best report from before an interruption."""
-        self._unflushed = make_folder(Path(self.inputs.trial_dir))
-        write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
+        """Make the trial's folders, and restore the best report from before an interruption.
+
+        Raises StorageError, as `flush` and `report` do.
+        """
+        with self._storing():
+            self._unflushed = make_folder(Path(self.inputs.trial_dir))
+            write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             best = parse_json((self._directory / BEST_REPORT_FILE).read_text())
             self.record.set_best(int(best["step"]), float(best["value"]))
+            self.record.further.newest |= best.get("newest", {})
         self.record.ask()
 
     def flush(self) -> None:
@@ -217,13 +231,16 @@ class ProgramTrial:
 
         The program already runs meanwhile: a flush may take as long as a short program.
         """
-        for folder in self._unflushed:
-            flush_folder(folder)
+        with self._storing():
+            for folder in self._unflushed:
+                flush_folder(folder)
 
     def report(self, report: PrintedReport) -> None:
         """Take a printed report. Raises TrialPruned or TrialInterrupted."""
+        asked = {normalize_name(name): name for name in self._setup.more_metrics}
+        metrics = {asked.get(normalize_name(n), n): v for n, v in report.metrics.items()}
         with self.keeping_best():
-            self.record.report(report.step, report.metrics, None, None)
+            self.record.report(report.step, metrics, None, None)
 
     @contextmanager
     def keeping_best(self) -> Iterator[None]:
@@ -235,8 +252,14 @@ class ProgramTrial:
             finally:
                 step, value = self.record.best_step, self.record.best_value
                 if (step, value) != before:
-                    text = json.dumps({"step": step, "value": value})
-                    write_atomically(self._directory / BEST_REPORT_FILE, text)
+                    known = self.record.further.newest
+                    newest = {"newest": known} if known else {}
+                    text = json.dumps({"step": step, "value": value} | newest)
+                    with self._storing():
+                        write_atomically(self._directory / BEST_REPORT_FILE, text)
+
+    def _storing(self) -> AbstractContextManager[None]:
+        return storage_errors(self._directory, "the trial's files could not be written")
 
     def take_line(self, line: str, find: FindMetrics) -> None:
         self.last_lines.add(line)
@@ -247,13 +270,15 @@ class ProgramTrial:
         """Report the metrics that the program printed last."""
         for report in self._grouping.rest():
             self.report(report)
+        self.record.finish()
 
     def write(self, chunk: bytes) -> None:
-        """Write bytes to this process's standard output."""
-        sys.stdout.flush()
+        """Write bytes to this process's standard output, if its file takes them."""
         left = memoryview(chunk)
-        while left:
-            left = left[os.write(1, left) :]
+        with suppress(OSError):
+            sys.stdout.flush()
+            while left:
+                left = left[os.write(1, left) :]
 
     def _get_peak(self) -> DeviceMemoryPeak | None:
         """Return the peak of main memory; None on a GPU, whose memory the driver knows."""

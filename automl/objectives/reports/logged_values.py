@@ -78,6 +78,10 @@ class LoggedSide:
         name `logged.` and the metric.
         """
         record, metric = self._record, self._record.goal.metric
+        if point.name in record.goal.more_metrics:
+            step = point.step if point.step in record.reports else record.last_step
+            record.report_without_state(step or 0, {point.name: point.value})
+            return None
         if point.name != metric:
             return point
         if record.reports_itself:

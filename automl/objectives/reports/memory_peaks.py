@@ -119,6 +119,11 @@ class PeakReporter:
         self._reported = DeviceMemoryPeak(0)
         self._next_check = -float("inf")
 
+    @property
+    def held_bytes(self) -> float | None:
+        """The peak that was reported last; None: there is none."""
+        return float(self._reported.held_bytes) or None
+
     def grown(self, trial: int, n_lanes: int = 1) -> Iterator[MemoryPeakMeasured]:
         """Yield an event if the peak has grown; checks are rare enough to cost reports nothing."""
         now = self._clock()

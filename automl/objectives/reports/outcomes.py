@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from automl.config.metrics import MEMORY_PEAK, MODEL_BYTES
 from automl.objectives.reports.report_values import plain_number
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.trial_context import (
@@ -24,6 +25,7 @@ from automl.objectives.trial_context import (
     TrialPruned,
     UnfitObjectiveError,
 )
+from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.record.texts import describe_value, fit_line, fit_text
 from automl.trial import (
     FailedOutcome,
@@ -94,7 +96,41 @@ def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
     if value is None:
         hopeless = returned is None and _never_reported(record)
         return FailedOutcome(number, time.time(), cause, hopeless=hopeless)
-    return FinishedOutcome(number, time.time(), value, record.part_values)
+    return finished_outcome(value, record)
+
+
+def finished_outcome(value: float, record: TrialReports) -> TrialOutcome:
+    """Return the outcome of a trial with the value `value`, if it has one of each further metric,
+    too."""
+    number, values = record.spec.number, known_values(value, record)
+    missing = [name for name in record.goal.more_metrics if name not in values]
+    if missing:
+        never = [name for name in missing if name not in record.metric_names]
+        cause = _missing_metrics(never or missing, record)
+        return FailedOutcome(number, time.time(), cause, hopeless=bool(never))
+    return FinishedOutcome(number, time.time(), value, record.part_values, values)
+
+
+def known_values(value: float, record: TrialReports) -> dict[str, float]:
+    """Return the values by metric that a trial has; empty for a study with one metric."""
+    if not record.goal.more_metrics:
+        return {}
+    report = record.reports.get(record.best_step or 0, {})
+    found = {name: record.further.value(name, report) for name in record.goal.more_metrics}
+    return {record.goal.metric: value} | {n: v for n, v in found.items() if v is not None}
+
+
+def _missing_metrics(names: Sequence[str], record: TrialReports) -> str:
+    """Return why a trial lacks a value of further metrics."""
+    remedies = {
+        MODEL_BYTES: f"It is the size of {BEST_CHECKPOINT_FILE}: report with a state (best=…)",
+        MEMORY_PEAK: "It could not be measured here: report it yourself",
+    }
+    remedy = remedies.get(names[0], "Report it, return it in a dict of metrics, or name another")
+    return (
+        f"study.metric or study.constraints name {', '.join(names)}, of which the trial has no "
+        f"finite value; reported: {', '.join(sorted(record.metric_names)) or 'none'}. {remedy}."
+    )
 
 
 def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOutcome:
@@ -114,7 +150,8 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
             cause = f"TrialPruned was raised, but {_no_value(record)}"
             return FailedOutcome(number, time.time(), cause)
         value = math.nan if record.goal.value_at_end else record.best_value
-        return PrunedOutcome(number, time.time(), record.last_step, value)
+        values = known_values(value, record)
+        return PrunedOutcome(number, time.time(), record.last_step, value, values)
     if is_out_of_memory(error):
         return OutOfMemoryOutcome(number, time.time(), _one_line(error))
     if record.on_gpu and is_device_failure(error):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
+from automl.config.metrics import MEASURED_METRICS, MODEL_BYTES, TRAIN_SECONDS
 from automl.errors import StorageError
 from automl.objectives.checkpoints.last_checkpoint import (
     BestReport,
@@ -30,6 +31,7 @@ from automl.objectives.checkpoints.last_checkpoint import (
 )
 from automl.objectives.goal import FinalReport, StudyGoal
 from automl.objectives.reports import step_counter
+from automl.objectives.reports.further_metrics import FurtherMetrics
 from automl.objectives.reports.memory_peaks import PeakReporter
 from automl.objectives.reports.report_values import (
     is_same_metric_value,
@@ -57,6 +59,7 @@ from automl.trial import (
     ValuesLogged,
     Verdict,
 )
+from automl.trial.step_runs import StepRuns
 
 logger = logging.getLogger(__name__)
 _MAX_REPEATED = 10_000
@@ -98,7 +101,7 @@ class TrialReports:
     _n_steps: int = field(default_factory=step_counter.n_steps_taken)
     """Number of steps that this process had taken at the last report."""
     _best: BestReport | None = None
-    _reported_now: set[int] = field(default_factory=set)
+    _reported_now: StepRuns = field(default_factory=StepRuns)
     _getters: ReportGetters = field(default_factory=ReportGetters)
     """The getters of the newest report."""
     _has_warned_of_repeat: bool = False
@@ -111,6 +114,8 @@ class TrialReports:
     """The values of the trial's folds, once they are known."""
 
     def __post_init__(self) -> None:
+        self._began_seconds = self.monotonic()
+        self.further = FurtherMetrics(self.goal.more_metrics)
         self._due_seconds = self.monotonic() + self.checkpoint_every_seconds
 
     @property
@@ -169,6 +174,7 @@ class TrialReports:
             parse_metric_name(name): parse_metric_value(name, value)
             for name, value in metrics.items()
         }
+        self.further.returned |= {name: v for name, v in numbers.items() if math.isfinite(v)}
         verdict = self.verdict
         self._take_report(self.last_step or 0, numbers, ReportGetters())
         self.verdict = verdict
@@ -215,6 +221,7 @@ class TrialReports:
         self.n_reports = last.n_reports
         self.metric_names.update(last.metric_names)
         self._best = last.best
+        self.further.seconds_before = self.further.newest.get(TRAIN_SECONDS, 0.0)
         verdicts = [
             self._emit(MetricsReported(self.spec.number, time.time(), step, metrics))
             for step, metrics in self.reports.items()
@@ -249,6 +256,14 @@ class TrialReports:
         self._keep_verdict(self._emit(StillRunning(self.spec.number, time.time())))
         self.raise_verdict()
 
+    def finish(self) -> None:
+        """Write the checkpoints of a trial that has trained to its end, and measure its metrics."""
+        self.write()
+        measured, step = self._measured(), self.last_step or 0
+        self.further.take(measured)
+        known = self.reports.get(step, {})
+        self._log_metrics(step, {n: value for n, value in measured.items() if n not in known})
+
     def write(self) -> None:
         """Write `best.pt` and `last.pt` if they are older than the newest report."""
         contents: dict[CheckpointKind, dict[str, Any]] = {}
@@ -278,6 +293,9 @@ class TrialReports:
             self._reported_now.add(step)
             self._n_steps = step_counter.count_report(self._n_steps)
         # A late part of an older report brings no newer state to continue from.
+        self.further.own |= numbers.keys() & MEASURED_METRICS
+        if self.goal.more_metrics and self.goal.metric in numbers:
+            numbers |= {n: v for n, v in self._measured().items() if n not in numbers}
         is_newest = not is_repeated or step == self.last_step
         self._store_report(step, numbers)
         if numbers or not is_repeated:
@@ -293,6 +311,15 @@ class TrialReports:
         self._keep_if_best(step, get)
         if is_newest:
             self._unwritten = None if get.checkpoint is None else (step, get.checkpoint)
+
+    def _measured(self) -> dict[str, float]:
+        """Return the further metrics that the trial measures itself."""
+        model = Path(self.spec.checkpoint_dir) / CHECKPOINT_NAMES[CheckpointKind.BEST]
+        if MODEL_BYTES in self.goal.more_metrics and not model.exists():
+            self.write()
+        seconds = self.monotonic() - self._began_seconds
+        found = model if model.exists() else None
+        return self.further.measured(seconds, self.peak_reporter.held_bytes, found)
 
     def _new_metrics(self, step: int, numbers: dict[str, float]) -> dict[str, float]:
         """Return the metrics that were not reported for this step before."""
@@ -310,6 +337,7 @@ class TrialReports:
 
     def _store_report(self, step: int, metrics: dict[str, float]) -> None:
         self.metric_names.update(metrics)
+        self.further.take(metrics)
         if (known := self.reports.get(step)) is not None:
             self.reports[step] = {**metrics, **known}
             return
@@ -333,6 +361,7 @@ class TrialReports:
 
     def _log_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log metrics of a step that were not in its report."""
+        self.further.take(metrics)
         now_ms = int(time.time() * 1000)
         points = tuple(LoggedPoint(name, v, step, now_ms) for name, v in metrics.items())
         if points:

@@ -139,10 +139,12 @@ _STATE_STYLES = {
     TrialState.FAILED: "red",
     TrialState.RUNNING: "cyan",
     TrialState.INTERRUPTED: "magenta",
+    TrialState.PAUSED: "blue",
 }
 _MAX_RUNNING_ROWS = 12
 _MAX_WAITING_ROWS = 3
 _MAX_FAMILY_ROWS = 8
+_MAX_FRONT_ROWS = 10
 
 
 def render_view(view: SweepView) -> RenderableType:
@@ -176,7 +178,26 @@ def _head(view: SweepView) -> Iterator[RenderableType]:
     yield grid
     if view.best is not None:
         yield Text(f"best {_best_text(view, view.best)}", "green")
+    if view.front:
+        yield from _front(view.front)
+    elif view.best is not None:
         yield BestSoFarLine(view.best_so_far)
+    if view.reason is not None:
+        yield Text(f"no more trials: {fit_line(view.reason)}", "yellow")
+
+
+def _front(rows: Sequence[BestRow]) -> Iterator[RenderableType]:
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("front", *names):
+        table.add_column(fit_line(name), justify="right", no_wrap=True)
+    table.add_column("params")
+    for row in rows[:_MAX_FRONT_ROWS]:
+        values = (f"{row.values[name]:.5g}" for name in names)
+        table.add_row(str(row.number), *values, params_text(row.params))
+    yield table
+    if (more := len(rows) - _MAX_FRONT_ROWS) > 0:
+        yield Text(f"… and {more} more on the front: all are in the report", "dim")
 
 
 def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
@@ -241,13 +262,16 @@ def progress_line(view: SweepView) -> str:
 
 
 def _best_text(view: SweepView, best: BestRow) -> str:
-    return best_text(view.metric, replace(best, number=view.shown(best.number)))
+    text = best_text(view.metric, replace(best, number=view.shown(best.number)))
+    return text if len(view.front) < 2 else f"{text}, the knee of a front of {len(view.front)}"
 
 
 def best_text(metric: str, best: BestRow) -> str:
-    return (
-        f"{fit_line(metric)} {best.value_text} by trial {best.number} ({params_text(best.params)})"
-    )
+    """Return the text `val_loss 0.27 by trial 3 (lr 0.1)`, with all values of several metrics."""
+    values = f"{fit_line(metric)} {best.value_text}"
+    if best.values:
+        values = ", ".join(f"{fit_line(n)} {value:.5g}" for n, value in best.values.items())
+    return f"{values} by trial {best.number} ({params_text(best.params)})"
 
 
 def failure_lines(view: SweepView) -> Iterator[str]:

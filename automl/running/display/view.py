@@ -21,6 +21,7 @@ from automl.errors import ConfigError
 from automl.record.disk import nonblocking_opener, write_atomically
 from automl.record.studies import unreadable_text
 from automl.record.texts import parse_json
+from automl.record.trial_record import TrialRecord
 from automl.trial import LOCAL_NODE, Params, TrialState
 
 
@@ -142,6 +143,8 @@ class BestRow:
     params: Params
     standard_error: float | None = None
     """Standard error of the value over repeats or folds. None for a trial with one model."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """The values by metric, in a study of several."""
 
     @property
     def value_text(self) -> str:
@@ -196,6 +199,9 @@ class SweepView:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Number of trials by state (`TrialState.value`)."""
     best: BestRow | None = None
+    """The best trial; of several metrics the one at the knee of the front."""
+    front: tuple[BestRow, ...] = ()
+    """The trials that no other is better than, in a study of several metrics."""
     ensemble: EnsembleRow | None = None
     running: tuple[RunningRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
@@ -213,6 +219,8 @@ class SweepView:
     """What keeps events from MLflow."""
     ended: str | None = None
     """How the sweep ended. None while it runs."""
+    reason: str | None = None
+    """Why no more trials are asked for though the total is not reached."""
     repeats: tuple[int, ...] = ()
     """Number of the study's trial that each trial of a refit repeats, by the refit's trial number.
     Empty if the sweep is no refit."""
@@ -245,6 +253,22 @@ class SweepView:
     @property
     def n_ended(self) -> int:
         return sum(self.counts.get(state.value, 0) for state in TrialState if state.is_final)
+
+
+def outside_rows(trials: Mapping[int, TrialRecord], now: float) -> tuple[RunningRow, ...]:
+    """Return the rows of the trials that are leased to somebody outside at `now`."""
+    return tuple(
+        RunningRow(
+            number=number,
+            device=trial.device,
+            params=trial.params,
+            seconds=max(0.0, now - trial.started),
+            step=trial.last_step if trial.n_reports else None,
+            metrics={},
+        )
+        for number, trial in sorted(trials.items())
+        if trial.lease_until is not None and trial.lease_until > now
+    )
 
 
 def spread_values(values: Sequence[float]) -> tuple[float, ...]:

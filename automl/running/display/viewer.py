@@ -16,6 +16,7 @@ from automl.running.display.view import (
     SweepView,
     WaitingRow,
     device_row,
+    outside_rows,
     shown_number,
     spread_values,
 )
@@ -56,7 +57,7 @@ class SweepViewer:
         if isinstance(outcome, FinishedOutcome) and outcome.standard_error is not None:
             self._errors[outcome.trial] = outcome.standard_error
         best = self._parts.study.best()
-        if best is not None:
+        if best is not None and best.point is None:
             self._best_values.append(best.value)
 
     def shown(self, number: int) -> int:
@@ -66,7 +67,8 @@ class SweepViewer:
     def row_of(self, trial: RankedTrial) -> BestRow:
         """Return the row of a trial that has ended."""
         error = self._errors.get(trial.number)
-        return BestRow(self.shown(trial.number), trial.value, trial.params, error)
+        shown = self.shown(trial.number)
+        return BestRow(shown, trial.value, trial.params, error, trial.values)
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
@@ -74,10 +76,11 @@ class SweepViewer:
         seconds, now = time.monotonic() - self._began_seconds, time.time()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
-        counts[TrialState.RUNNING.value] = len(loop.running)
+        outside = outside_rows(parts.outside.trials, now)
+        counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
         n_waiting = len(loop.queued) + len(loop.deferred)
         counts["waiting"] = n_waiting
-        left -= len(loop.running) + n_waiting
+        left -= len(loop.running) + len(outside) + n_waiting
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -86,11 +89,12 @@ class SweepViewer:
             directory=str(parts.directory.path),
             time=now,
             n_trials=loop.n_trials,
-            metric=parts.config.study.metric,
+            metric=parts.config.study.leading_metric,
             counts=counts,
             best=None if best is None else replace(self.row_of(best), number=best.number),
+            front=() if best is None or best.point is None else self._front_rows(),
             ensemble=self._ensemble_row() if ended is None else None,
-            running=tuple(self._running_rows(loop)),
+            running=(*self._running_rows(loop), *outside),
             waiting=tuple(self._waiting_rows(loop)),
             devices=_device_rows(loop),
             failures=self._failures.rows(),
@@ -99,10 +103,14 @@ class SweepViewer:
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
+            reason=loop.asking_ended,
             repeats=self._repeats,
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),
         )
+
+    def _front_rows(self) -> tuple[BestRow, ...]:
+        return tuple(self.row_of(trial) for trial in self._parts.study.front())
 
     def _running_rows(self, loop: LoopSnapshot) -> Iterator[RunningRow]:
         now = time.monotonic()
@@ -126,7 +134,7 @@ class SweepViewer:
             return None
         ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
         self._ensemble.look(ranking, time.monotonic())
-        return self._ensemble.row(ranking, self._parts.config.study.metric)
+        return self._ensemble.row(ranking, self._parts.config.study.leading_metric)
 
     def _waiting_rows(self, loop: LoopSnapshot) -> Iterator[WaitingRow]:
         for waiting in (*loop.queued, *loop.deferred):

@@ -1,9 +1,10 @@
 """Trains the result of a sweep again on all rows at the sweep's end, and keeps time for it.
 
 With one hold-out, no model has seen the rows that judged it; with folds, their mean has seen all
-rows. The step is therefore for a table with one hold-out, and for sweeps that choose the family,
-too. A user who searches a single family waits for nothing unasked. If the sweep has a time limit,
-time for the step is kept from the trials as long as it is a small part.
+rows, but with `data.time` the last rows are seen by none, and the first fold's model saw few. The
+step is therefore for a table with one hold-out or with `data.time`, in sweeps that choose the
+family. A user who searches a single family waits for nothing unasked. If the sweep has a time
+limit, time for the step is kept from the trials as long as it is a small part.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class TrialLengths:
 
     def ended(self, trial: int, now_seconds: float) -> None:
         if (began := self._began.pop(trial, None)) is not None:
-            self._seconds[trial] = now_seconds - began
+            self._seconds[trial] = self._seconds.get(trial, 0.0) + now_seconds - began
 
     def of(self, trials: Sequence[int]) -> list[float]:
         """Return the seconds of those trials whose length is known."""
@@ -242,7 +243,7 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
         and prepared.choice is not None
         and prepared.plan.refit is None
         and dataset is not None
-        and not dataset.folds
+        and (not dataset.folds or config.data.time is not None)
     )
 
 

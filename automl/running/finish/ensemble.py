@@ -124,6 +124,13 @@ def refuse_user_models(config: Config) -> None:
         kind.name,
         "the models of such a study are not known; an ensemble is of the built-in training's.",
     )
+    check_setting(
+        not config.study.metrics.are_several,
+        "study.metric",
+        ", ".join((config.study.leading_metric, *config.study.metrics.more_names)),
+        "an ensemble is chosen by one metric, so that it is on no front: take a trial of the "
+        "front, such as which=knee.",
+    )
 
 
 def ensemble_score(scores: Mapping[str, float], metric: str) -> tuple[str, float]:
@@ -252,6 +259,8 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
     memory."""
     dataset = prepared.dataset
     if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
+        return False
+    if prepared.config.study.metrics.are_several:
         return False
     is_small = len(dataset.judged) * dataset.n_outputs <= MAX_NUMBERS
     return is_small and prepared.config.study.ensemble is AutoSetting.auto

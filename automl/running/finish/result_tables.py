@@ -30,6 +30,7 @@ from automl.running.display.rendering import best_text
 from automl.running.display.view import BestRow
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.setup.several_metrics import metrics_text
 from automl.search.domains import ChoiceDomain
 from automl.search.search_space import parse_space
 from automl.tracking.long_step import long_step
@@ -80,11 +81,13 @@ def _best_table(
     more = [name for name in READABLE_METRICS if name in reported and name != metric][
         :N_MORE_METRICS
     ]
+    several = [name for row, _ in best for name in row.values if name != metric]
+    more = list(dict.fromkeys(several)) or more
     for column in ("trial", fit_line(metric), *more, *names, "state"):
         table.add_column(column, justify="right", no_wrap=True)
     for row, state in best:
         cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
-        own = metrics.get(row.number, {})
+        own = {**metrics.get(row.number, {}), **row.values}
         others = (f"{own[n]:.5g}" if n in own else "" for n in more)
         table.add_row(str(row.number), row.value_text, *others, *cells, state)
     return table
@@ -253,7 +256,8 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     if parts.config.refit.of is not None:
         yield f"if it is interrupted: {parts.prepared.how_to_go_on()}"
         return
-    if before >= config.decided_n_trials and not study.counts().get(TrialState.RUNNING):
+    n_open = sum(study.counts()[state] for state in (TrialState.RUNNING, TrialState.PAUSED))
+    if before >= config.decided_n_trials and not n_open:
         yield (
             f"study {study.name} has {before} trials already, "
             f"study.n_trials={config.decided_n_trials} asks for no more; go on with: "
@@ -269,8 +273,11 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
 
 def notes_of_config(config: Config) -> Iterator[str]:
     """Yield what an objective's value is called, and which choices may be meant as a range."""
+    if config.study.metrics.are_several:
+        yield metrics_text(config)
     from_python = config.objective.kind is ObjectiveKind.called
-    if from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna):
+    is_own = from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna)
+    if is_own and not config.study.metrics.are_several:
         size = "large" if config.study.decided_direction is Direction.maximize else "small"
         setting = "" if from_python else "study."
         other = f"; {setting}metric=NAME names another, {setting}direction= turns it"

@@ -52,7 +52,7 @@ DRAWS_SECONDS = 60.0
 """A sweep of at least this length draws pictures of its ensemble, and says which params matter."""
 SETTLE_SECONDS = 30.0
 """How long the end waits for the database of a shared study."""
-N_BEST_SHOWN = 5
+N_BEST_SHOWN, N_FRONT_SHOWN = 5, 10
 EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
 
 
@@ -141,9 +141,11 @@ class SweepFinisher:
             time=time.time(),
             done=self._stop in (None, StopReason.TIMEOUT),
             failed=self._stop is StopReason.FAILING,
+            reason=self._loop.asking_ended or "",
             n_by_state=self._counts(),
             best_trial=None if best is None else best.number,
             best_value=None if best is None else best.value,
+            front=() if best is None or best.point is None else self._front_numbers(),
             baseline={} if best is None else self._baseline_value(),
         )
         try:
@@ -151,9 +153,12 @@ class SweepFinisher:
         except StorageError as error:  # raised once the command that resumes has been printed
             self._break_off(error)
 
+    def _front_numbers(self) -> tuple[int, ...]:
+        return tuple(trial.number for trial in self._parts.study.front())
+
     def _baseline_value(self) -> dict[str, float]:
         """Return the study's metric of the constant prediction, by its name; empty: unknown."""
-        prepared, metric = self._parts.prepared, self._parts.config.study.metric
+        prepared, metric = self._parts.prepared, self._parts.config.study.leading_metric
         if prepared.dataset is None or prepared.plan.refit is not None:
             return {}
         name, scores = baseline_scores(prepared.dataset)
@@ -179,6 +184,9 @@ class SweepFinisher:
         """
         prepared, path = self._parts.prepared, self._parts.directory.path
         if self._parts.config.study.ensemble is not AutoSetting.auto or not self._has_result:
+            return
+        if self._parts.config.study.metrics.are_several:
+            self._ensemble_lines = ["no ensemble was made: it would be chosen by one metric alone"]
             return
         try:
             event = make_ensemble(
@@ -249,9 +257,9 @@ class SweepFinisher:
             self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
-        self._score_table = result_table(result, dataset, baseline, test, study.metric)
+        self._score_table = result_table(result, dataset, baseline, test, study.leading_metric)
         self._skill_warning = no_skill_warning(
-            result, dataset, baseline, study.metric, study.decided_direction
+            result, dataset, baseline, study.leading_metric, study.decided_direction
         )
 
     def _write_report(self) -> None:
@@ -280,12 +288,18 @@ class SweepFinisher:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
         if self._report is not None:
             self._say(f"report: {os.path.relpath(self._report)}")
-        ranking, view = study.ranking(N_BEST_SHOWN), self._view(self._how())
+        points = {trial.number: trial.point for trial in study.front()}
+        front = [n for n, point in points.items() if point is not None and not point.excess]
+        n_shown = max(N_BEST_SHOWN, min(len(front), N_FRONT_SHOWN))
+        ranking, view = study.ranking(n_shown), self._view(self._how())
         if ranking and not (refit and refit.members):  # the losses of members are no ranking
-            rows = [(self._viewer.row_of(r), r.state.value) for r in ranking]
+            rows = [
+                (self._viewer.row_of(r), "on the front" if r.number in front else r.state.value)
+                for r in ranking
+            ]
             print_best(
                 rows,
-                self._parts.config.study.metric,
+                self._parts.config.study.leading_metric,
                 {view.shown(number): of for number, of in self._metrics_of(ranking).items()},
                 out_of_fold=self._parts.prepared.plan.n_models > 1,
             )
@@ -320,8 +334,9 @@ class SweepFinisher:
                 "study": self._name,
                 "directory": os.path.relpath(self._parts.directory.path),
                 "ended": self._how(),
+                "reason": self._loop.asking_ended,
                 "counts": {state.value: n for state, n in self._counts().items()},
-                "metric": self._parts.config.study.metric,
+                "metric": self._parts.config.study.leading_metric,
                 "best": trial,
                 "ensemble": self._built_ensemble,
                 "report": None if self._report is None else os.path.relpath(self._report),

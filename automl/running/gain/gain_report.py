@@ -293,6 +293,10 @@ def print_gain_report(config: Config) -> None:
         "gain times single steps, and a program shows none. Ask it of a function of your own "
         "(objective=python), or of the built-in training.",
     )
+    check_setting(
+        config.objective.kind is not ObjectiveKind.outside,
+        *("objective", "outside", "its trials run elsewhere, so that there is nothing to time."),
+    )
     console = open_console()
     prepared = prepare_study(config)
     for note in prepared.notes:

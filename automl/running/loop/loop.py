@@ -8,7 +8,7 @@ kind may start with it as one pack (`packing.py`), others earlier if they do not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -65,7 +65,7 @@ from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
-    Params,
+    PausedOutcome,
     ProcessId,
     ResourceRequest,
     TrialOutcome,
@@ -118,30 +118,34 @@ class SweepLoop:
 
     def snapshot(self) -> LoopSnapshot:
         """Return the state as it is now."""
-        placing, failure = self._placing, self._streak.last
+        placing = self._placing
         return LoopSnapshot(
             running=dict(self.running),
             queued=tuple(self.queue.queued),
             deferred=tuple(self.queue.deferred),
             n_trials=self.asking.n_trials,
             asking_refusal=self.asking.refusal,
+            asking_ended=self.asking.ended,
             shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
             reading=placing.reading,
             accounts=placing.device_accounts(),
             memory=self.memory.line(),
             stop=self.stop,
             error=self.error,
-            last_failure=None if failure is None else failure.cause,
+            last_failure=self._streak.last_cause,
         )
 
     def held_trials(self) -> set[int]:
         """Return the numbers of the trials that run or wait here. For any thread."""
         return {*self.running.copy(), *self.queue.held_trials()}
 
-    def take_over(self, trials: Sequence[WaitingTrial]) -> None:
-        """Put trials that an earlier sweep left unfinished first, with what is known of them."""
+    def take_over(self, trials: Sequence[WaitingTrial], paused: Collection[int] = ()) -> None:
+        """Put trials that an earlier sweep left first, with what is known of them. Those with a
+        number in `paused` wait until they are promoted."""
         for waiting in trials:
-            self.queue.add(replace(waiting, kind=self._lines.kept_kind(waiting.kind)))
+            is_paused = waiting.trial.number in paused
+            state = WaitingState.PAUSED if is_paused else WaitingState.QUEUED
+            self.queue.add(replace(waiting, kind=self._lines.kept_kind(waiting.kind)), state)
 
     @property
     def done(self) -> bool:
@@ -162,7 +166,9 @@ class SweepLoop:
             case TrialMemoryMeasured(peak):
                 self._memory_seen.measured(peak, self.running[peak.trial])
             case QuestionAsked(question):
-                self._know_params(question.trial, self.asking.questions.answer(message))
+                params = self.asking.questions.answer(message)
+                if (execution := self.running.get(question.trial)) is not None:
+                    execution.know_params(question.trial, params)
             case TrialSurveyed():
                 self.ports.surveyed(message)
             case ReservationReleased(key):
@@ -205,13 +211,6 @@ class SweepLoop:
         self.error = self.error or error
         self.stop = StopReason.BROKEN
 
-    def _know_params(self, number: int, params: Params) -> None:
-        """Store params that a running trial has asked for, so that its memory is learned for them
-        and it asks for enough if it runs again."""
-        if number in self.running:
-            members = self.running[number].members
-            members[number] = replace(members[number], trial=PlannedTrial(number, params))
-
     # --- outcomes ---
 
     def _handle_end(self, outcome: TrialOutcome, now_seconds: float) -> None:
@@ -225,15 +224,17 @@ class SweepLoop:
             self._lines.finished(outcome.trial, execution, seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
-            is_stopping = self.stop is not None
-            self.ports.tell_of_interruption(outcome, execution, is_stopping=is_stopping)
+            self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)
         if self.error is not None or not is_final:
             return  # decided when the reservation is back: the trial may ask for another one
         self.ports.tell(outcome)
+        self.asking.look_at_gain()
         if isinstance(outcome, FailedOutcome):
             self._count_failure(outcome)
         else:
             self._streak.ended()
+        if isinstance(outcome, PausedOutcome):
+            self.queue.add(execution.members[outcome.trial], WaitingState.PAUSED)
         self._refill(execution, now_seconds)
 
     def _handle_release(self, key: int, now_seconds: float) -> None:
@@ -304,14 +305,15 @@ class SweepLoop:
         return False
 
     def _ask_ahead(self) -> bool:
-        asked = self.asking.next()
-        if asked is None:
-            return False
-        self.enqueue(asked)
-        return True
+        if (asked := self.asking.next()) is not None:
+            self.enqueue(asked)
+        return asked is not None
 
     def enqueue(self, trial: PlannedTrial) -> None:
-        """Queue a new trial, which the study was asked for here or by the user."""
+        """Queue a trial that the study or the user asked for, or one that was paused."""
+        if trial.number < self.asking.n_asked and (paused := self.queue.withdraw(trial.number)):
+            self.queue.add(paused)
+            return
         self.asking.n_asked = max(self.asking.n_asked, trial.number + 1)
         self.queue.add(WaitingTrial(trial))
         self._lines.asked(trial.params)
@@ -427,10 +429,9 @@ class SweepLoop:
         self.ports.submit(start)
 
     def _run(self, waiting: WaitingTrial, execution: AdmittedExecution, now_seconds: float) -> None:
-        number = waiting.trial.number
-        self._packing.started(number)
-        self.running[number] = execution
-        execution.since_seconds[number] = now_seconds
+        self._packing.started(waiting.trial.number)
+        self.running[waiting.trial.number] = execution
+        execution.give(waiting, now_seconds)
 
     def _refill(self, execution: AdmittedExecution, now_seconds: float) -> None:
         """Fill a free lane with the next trial of the kind, unless another trial waits first."""
@@ -445,6 +446,5 @@ class SweepLoop:
             return
         self.queue.remove([head.trial.number])
         waiting = self._lines.bound(head, execution.placement.kind)
-        execution.members[waiting.trial.number] = waiting
         self._run(waiting, execution, now_seconds)
         self.ports.feed(execution.key, waiting.trial)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount
@@ -120,6 +120,18 @@ class AdmittedExecution:
         """Trials of the execution that have not ended."""
         return [m for number, m in self.members.items() if number not in self.outcomes]
 
+    def give(self, waiting: WaitingTrial, now_seconds: float) -> None:
+        """Note that the execution gets this trial now. It may have had it before its pause."""
+        number = waiting.trial.number
+        self.members[number], self.since_seconds[number] = waiting, now_seconds
+        self.outcomes.pop(number, None)
+
+    def know_params(self, number: int, params: Params) -> None:
+        """Store params that a running trial has asked for, so that its memory is learned for them
+        and it asks for enough if it runs again."""
+        trial = PlannedTrial(number, params)
+        self.members[number] = replace(self.members[number], trial=trial)
+
     def has_room_for(self, request: ResourceRequest) -> bool:
         """Return whether the reservation is enough for a pack with this request."""
         if self.placement.exclusive:
@@ -166,6 +178,8 @@ class LoopSnapshot:
     """Total number of trials of the study."""
     asking_refusal: AdmissionRefusal | None = None
     """Why no new trial is asked for now."""
+    asking_ended: str | None = None
+    """Why no new trial is asked for any more though the total is not reached."""
     shortage: DeviceShortage | None = None
     """The shortage of devices. None if no trial waits for a device."""
     reading: DeviceReading | None = None
@@ -274,6 +288,8 @@ class PeerSweepsObserved:
     database cannot be reached or asked now, or if new trials of theirs were seen since."""
     hear: Callable[[], int] = int
     """Reads what the other sweeps did. Returns how many trials the study has."""
+    is_current: Callable[[], bool] = lambda: True
+    """Returns whether `n_trials` is the total after the last edit that this sweep follows."""
 
 
 @dataclass(frozen=True)
@@ -309,6 +325,12 @@ class LoopPorts(Protocol):
 
     def ask(self) -> PlannedTrial | None:
         """Return a new trial, or None when the search space is exhausted."""
+
+    def may_promote(self, *, grows: bool) -> bool:
+        """Return whether a paused trial goes on now. `grows`: new trials may still come."""
+
+    def promote(self, *, grows: bool) -> PlannedTrial | None:
+        """Return the paused trial that goes on now, or None."""
 
     def n_may_pend(self) -> int | None:
         """Return how many trials may pend without harm to the sampler. None allows any number."""

@@ -50,6 +50,10 @@ class FailureStreak:
     has_succeeded: bool = False
     """Whether a trial came to its end without a failure, so that the objective fits the config."""
 
+    @property
+    def last_cause(self) -> str | None:
+        return None if self.last is None else self.last.cause
+
     def add(self, failed: FailedOutcome) -> bool:
         """Count a failure. Return whether the next trial would fail as well."""
         same = self.last is not None and self.last.cause == failed.cause

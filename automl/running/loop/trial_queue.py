@@ -41,6 +41,8 @@ class WaitingState(enum.Enum):
     no other trial waits; or its device has failed, and it waits until the device answers."""
     IN_DOUBT = "in doubt"
     """The trial's lease ended here. It waits until the sweeps that may have taken it report."""
+    PAUSED = "paused"
+    """The trial has stopped at a rung. It waits until the study promotes it."""
 
 
 class TrialQueue:

@@ -283,7 +283,7 @@ def _say_score(task: RefitTask, dataset: Dataset) -> None:
     value, of = task.members[0].value, trial_name(task.members[0].number)
     if task.ensemble is not None:
         value, of = (
-            task.ensemble.scores.get(config.study.metric.removeprefix("val_")),
+            task.ensemble.scores.get(config.study.leading_metric.removeprefix("val_")),
             "the ensemble",
         )
     if value is None or rows == TRAIN_ROWS or (is_kept and rows != ALL_ROWS):

@@ -200,7 +200,7 @@ def derive_small_study(
     and without sampler and pruner."""
     study = config.study
     assert study.name is not None, "a refit is of a study that is there"
-    metric, direction = study.metric, study.decided_direction
+    metric, direction = study.leading_metric, study.decided_direction
     if keeps_last:
         metric, direction = "train_loss", Direction.minimize
     return replace(
@@ -212,6 +212,7 @@ def derive_small_study(
             n_trials=len(params),
             timeout_seconds=None,
             metric=metric,
+            constraints={},
             direction=direction,
             storage=None,
             enqueue=[dict(each) for each in params],
@@ -384,7 +385,7 @@ def members_table(
     """
     assert task.ensemble is not None, "a single winner has a line of its own"
     keeps_last = task.config.refit.hold_out is None
-    metric = fit_line(task.config.study.metric)
+    metric = fit_line(task.config.study.leading_metric)
     columns = ["trial", "family", "weight", f"{metric} searched", "epochs", "time"]
     rows = []
     for member, numbers in zip(task.members, trained, strict=True):

@@ -75,6 +75,11 @@ def _ensemble_trials(
 def refuse_unfit_settings(config: Config) -> None:
     """Raise ConfigError for settings that cannot be refitted."""
     kind, refit = config.objective.kind, config.refit
+    if kind is ObjectiveKind.outside:
+        raise ConfigError(
+            f"study.name={config.study.name}: its trials run elsewhere (objective=outside), and "
+            "there is nothing to train here."
+        )
     if kind is ObjectiveKind.called:
         raise ConfigError(
             f"study.name={config.study.name}: its function was given to automl.sweep(…) and is "

@@ -9,6 +9,7 @@ from typing import Any
 from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
 from automl.config.data import VALIDATION_FRACTION
 from automl.models.family import family_name, family_of
+from automl.record.trial_record import LIST_SEPARATOR
 from automl.running.setup.resume_command import function_parts
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
@@ -17,7 +18,14 @@ from automl.search.samplers import samplers
 def identity_settings(config: Config) -> dict[str, Any]:
     """Return the settings that may not change while the study lasts."""
     family = family_of(config)
-    study = {"metric": config.study.metric, "direction": config.study.decided_direction.value}
+    metrics = config.study.metrics
+    directions = [metric.direction.value for metric in metrics.metrics]
+    study = {
+        "metric": config.study.metric,
+        "direction": directions if len(directions) > 1 else directions[0],
+    }
+    if metrics.limits:  # older studies have none
+        study["constraints"] = {limit.name: limit.largest for limit in metrics.limits}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": to_plain_values(config.objective)
@@ -78,17 +86,23 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
-    del settings["watch"], settings["warm"], settings["undo"], settings["objective"]["parts"]
+    for own in ("copy", "relative_to", "n_edits", "new_name"):
+        del settings["study"][own]
+    del settings["watch"], settings["warm"], settings["undo"], settings["which"]
+    del settings["objective"]["parts"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]
     after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
-    for after in (*after_sweeps, "enqueue", "stop", "delete", "archive", "restore"):
+    for after in (*after_sweeps, "enqueue", "stop", "ask", "tell", "delete", "archive", "restore"):
         del settings[after]
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
+    if len(config.study.metrics.metrics) > 1:
+        metrics = config.study.metrics.metrics
+        flat["study.metric"] = LIST_SEPARATOR.join(metric.name for metric in metrics)
+        flat["study.direction"] = LIST_SEPARATOR.join(m.direction.name for m in metrics)
     family = family_of(config)
     flat["model"] = family_name(family)
     return flat

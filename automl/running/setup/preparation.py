@@ -50,6 +50,7 @@ from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
 from automl.running.setup.resume_command import refuse_missing_function
+from automl.running.setup.several_metrics import refuse_several_metrics
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
@@ -86,6 +87,8 @@ def prepare_study(
         "true",
         f"is for another command: {study_command('edit', config.study)} undo=true",
     )
+    rule = "is for other commands: evaluate, refit, release, export, predict and register."
+    check_setting(config.which is None or refit is not None, "which", config.which, rule)
     return _StudyPreparation(config, called, refit, edits).prepare()
 
 
@@ -113,9 +116,14 @@ class _StudyPreparation:
         """Return what the sweep is made from."""
         config, refit = self._config, self._refit
         space = self._parse_space()
+        check_setting(
+            bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
+            *("objective", "outside", "needs a space: space='{temperature: {low: 20, high: 80}}'."),
+        )
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
             self._check_sampler(space)
+        refuse_several_metrics(config)
         plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
         dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
         if dataset is not None:
@@ -156,7 +164,8 @@ class _StudyPreparation:
         """Check that the objective takes the params. Return how a program spells them, and notes
         on that."""
         config = self._config
-        check_space(declaration, space.names, config.study.metric)
+        metrics = config.study.metrics
+        check_space(declaration, space.names, metrics.leading.name, metrics.more_names)
         optional = [param.name for param in space.params if param.when]
         check_conditions(declaration, optional)
         check_values(plan, {param.name: param.domain.ends for param in space.params})
@@ -195,7 +204,8 @@ class _StudyPreparation:
             dataset = read_table(self._config.data, training.value_loss)
             check_loss(training.loss, dataset.task)
             check_counts(dataset)
-            check_metric(study.metric, study.decided_direction, dataset.task, training.value_loss)
+            for metric in study.metrics.metrics:
+                check_metric(metric.name, metric.direction, dataset.task, training.value_loss)
             return dataset, None
         from automl.data.load import refuse_table_settings
 
@@ -208,7 +218,8 @@ class _StudyPreparation:
         )
         facts = describe_user_data(self._config, plan)
         check_loss(training.loss, facts.task)
-        check_metric(study.metric, study.decided_direction, facts.task)
+        for metric in study.metrics.metrics:
+            check_metric(metric.name, metric.direction, facts.task)
         return None, facts
 
     def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:
@@ -274,7 +285,7 @@ class _StudyPreparation:
         if dataset is None or self._refit is not None:
             return
         yield from self._family.notes(self._n_rows(dataset), self._config.space)
-        yield from threshold_notes(self._config.study.metric, dataset)
+        yield from threshold_notes(self._config.study.leading_metric, dataset)
         yield from long_trial_warnings(self._config, dataset, ends)
 
 

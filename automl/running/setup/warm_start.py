@@ -27,7 +27,8 @@ def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
 
     Raises ConfigError for a tracking URI that cannot be used.
     """
-    if config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
+    is_outside = config.objective.kind is ObjectiveKind.outside
+    if not is_outside and config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
         preload_fork_server(*training_preloads(config), *_for_surveys(config))
     if config.tracking.store is TrackingStore.none:
         yield None
@@ -46,6 +47,8 @@ def training_preloads(config: Config) -> list[str]:
     """
     if config.objective.kind is ObjectiveKind.command:
         return ["automl.objectives.program.command_session"]
+    if config.objective.kind is ObjectiveKind.outside:
+        return []
     if config.objective.kind is ObjectiveKind.builtin:
         family = family_of(config)
         return ["automl.objectives.training_session", *family.modules]

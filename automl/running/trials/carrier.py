@@ -45,6 +45,7 @@ from automl.trial import (
     ParamAnswer,
     ParamQuestion,
     ParamsSuggested,
+    PausedOutcome,
     Placement,
     ProcessHosted,
     Question,
@@ -115,6 +116,8 @@ class TrialCarrier:
         """The first report of each running trial in this execution, for its pace."""
         self.peaks: dict[int, int] = {}
         """The most bytes that each running trial, or its pack, was seen to hold."""
+        self._pausing: set[int] = set()
+        """The running trials that were told to stop at a rung."""
         self.devices: dict[int, str] = {}
         """The device on which each trial has run last."""
 
@@ -200,10 +203,13 @@ class TrialCarrier:
         if not reports:
             return {}
         try:
-            return self._study.report(reports)
+            verdicts = self._study.report(reports)
         except StorageError as error:  # the main thread has every trial write a checkpoint and stop
             self._post(SweepFailed(error))
             return {}
+        pausing = {n for n, verdict in verdicts.items() if verdict is Verdict.PAUSE}
+        self._pausing |= pausing
+        return {**verdicts, **dict.fromkeys(pausing, Verdict.STOP)}
 
     def _tag(self, event: TrialTagged) -> None:
         try:
@@ -211,9 +217,10 @@ class TrialCarrier:
         except StorageError as error:
             self._post(SweepFailed(error))
 
-    def _append(self, event: TrialEvent) -> None:
+    def _append(self, event: TrialEvent) -> bool:
+        """Log the event; return False for what was logged before an interruption."""
         try:
-            self._log.append(event)  # drops a step that was logged before an interruption
+            return self._log.append(event)
         except StorageError as error:
             self._post(SweepFailed(error))
             raise
@@ -230,16 +237,20 @@ class TrialCarrier:
             return
         if isinstance(event, TrialOutcome) and self._is_lost(event.trial):
             event = InterruptedOutcome(event.trial, event.time, LOST_TRIAL_CAUSE)
+        if isinstance(event, TrialOutcome):
+            event = self._as_paused(event)
         if isinstance(event, TrialOutcome) and self._program_peaks is not None:
             self._program_peaks.end(event.trial)  # no peak may come after the outcome
         if isinstance(event, MemoryPeakMeasured):
             event = replace(
                 event, predicted_bytes=carried.request.memory_bytes, source=carried.request.source
             )
-        self._append(event)
+        is_new = self._append(event)
         match event:
             case MetricsReported():
-                if event.trial not in self.latest:  # by the first report its context is up
+                # By the first report its context is up. A trial that goes on tells its old ones
+                # first, before it trains.
+                if is_new and event.trial not in self.first:
                     self.first[event.trial] = event
                     self._ledger.context_up(key, time.monotonic())
                 self.latest[event.trial] = event
@@ -254,6 +265,16 @@ class TrialCarrier:
                 self.asked_verdicts.pop(event.trial, None)
                 self._post(TrialEnded(event))
 
+    def _as_paused(self, outcome: TrialOutcome) -> TrialOutcome:
+        """Return the outcome, or the pause of a trial that stopped since it was told to pause."""
+        if outcome.trial not in self._pausing:
+            return outcome
+        self._pausing.discard(outcome.trial)
+        last = self.latest.get(outcome.trial)
+        if last is None or not is_stop(outcome):
+            return outcome
+        return PausedOutcome(outcome.trial, outcome.time, last.step)
+
     def _take_peak(self, peak: MemoryPeakMeasured, carried: _CarriedExecution) -> None:
         self.peaks[peak.trial] = peak.peak_bytes
         self._ledger.observe_peak(carried.key, *peak.by_device)
@@ -261,6 +282,14 @@ class TrialCarrier:
         if sizes_bytes is not None:
             self._ledger.settle(carried.key, *sizes_bytes)
         self._post(TrialMemoryMeasured(peak))  # the main thread looks which trials may start
+
+
+def is_stop(outcome: TrialOutcome) -> bool:
+    """Return whether the trial stopped because it was told to, after writing its checkpoint."""
+    if not isinstance(outcome, InterruptedOutcome):
+        return False
+    plain = InterruptedOutcome(outcome.trial, outcome.time, outcome.cause)
+    return outcome == plain and outcome.cause != LOST_TRIAL_CAUSE
 
 
 class TrialSpecBuilder:

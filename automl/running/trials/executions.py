@@ -3,7 +3,7 @@
 When the `with` of `all_over` is left for whatever reason, nothing runs any more: trials are asked
 to stop and given their grace, are killed, and waited for. A trial that still runs, in a thread that
 cannot be ended, is left behind: the study stays locked until the process ends, which is at once.
-Ctrl-C, SIGTERM and a batch system's SIGUSR1 become messages here.
+Ctrl-C, SIGTERM, a closed terminal's SIGHUP and a batch system's SIGUSR1 become messages here.
 """
 
 from __future__ import annotations
@@ -187,6 +187,7 @@ NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its tria
 REASONS = {
     signal.SIGINT: StopReason.INTERRUPTED,
     signal.SIGTERM: StopReason.TERMINATED,
+    signal.SIGHUP: StopReason.TERMINATED,
     signal.SIGUSR1: StopReason.TERMINATED,
 }
 ECHO_SECONDS = 0.25
@@ -209,7 +210,8 @@ def signals_as_messages(
     """Turn signals into messages. The first stops trials at their next report, the second calls
     `at_once`.
 
-    Without `at_once` the second ends this process. For the main thread only.
+    Without `at_once` the second ends this process. A closed terminal sends SIGHUP more than once,
+    and under `nohup` it stays ignored. For the main thread only.
     """
     seen: list[int] = []
     first_at = 0.0
@@ -217,7 +219,8 @@ def signals_as_messages(
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal first_at
         now = time.monotonic()
-        if seen and number != signal.SIGINT and now - first_at < ECHO_SECONDS:
+        is_echo = number != signal.SIGINT and now - first_at < ECHO_SECONDS
+        if seen and (is_echo or number == signal.SIGHUP):
             return
         first_at = first_at or now
         seen.append(number)
@@ -232,7 +235,11 @@ def signals_as_messages(
         post(SignalReceived(REASONS[signal.Signals(number)]))
         display.say(f"{signal.Signals(number).name}: {how_they_stop}; once more: at once")
 
-    before = {number: signal.signal(number, on_signal) for number in REASONS}
+    before = {
+        number: signal.signal(number, on_signal)
+        for number in REASONS
+        if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)
+    }
     try:
         yield
     finally:

@@ -38,7 +38,7 @@ from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import NoParamQuestions, ParamQuestions, TrialAsker
+from automl.running.loop.asking import GainRule, NoParamQuestions, ParamQuestions, TrialAsker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -59,6 +59,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.parts import SweepParts, learn_memory, take_over_trials
+from automl.running.setup.several_metrics import LimitWatch
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import (
@@ -68,6 +69,7 @@ from automl.running.trials.executions import (
     signals_as_messages,
 )
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
 from automl.running.trials.wait_history import WaitHistory
@@ -75,6 +77,7 @@ from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
     FailedOutcome,
+    PausedOutcome,
     ProcessId,
     PrunedOutcome,
     SweepStarted,
@@ -126,11 +129,14 @@ class SweepRunner:
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
         self.promises_locked = self.promises.locked
+        self.promotions = TrialPromotions(parts, display.say)
+        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
         self._questions = self._open_questions()
+        self._limits = LimitWatch(parts.config.study.metrics)
         chooser, admission = open_pace_model(parts), config.admission
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
@@ -175,13 +181,15 @@ class SweepRunner:
         self._shown_seconds = 0.0
         self._waits = WaitHistory(parts.log.append)
         self._retention = CheckpointRetention(
-            config.tracking.keep_best, parts.study.ranking, parts.log, parts.directory.files
+            config.tracking.keep_best,
+            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
+            *(parts.log, parts.directory.files),
         )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            parts, self.loop, self.carrier, self._start_conditions, self._end
+            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
         )
 
     def run(self) -> int:
@@ -209,6 +217,7 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
+            self.promotions.prune_rest(self.loop.snapshot(), self._end)
             with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
                 self._waits.close(time.time())
 
@@ -232,7 +241,10 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        self.loop.take_over(take_over_trials(self.parts.study, self.parts.log.record, self.tell))
+        record, elsewhere = self.parts.log.record, self.parts.outside.numbers
+        left = take_over_trials(study, record, self.tell, elsewhere)
+        self.loop.take_over(left, study.pauses.all())
+        self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -287,7 +299,7 @@ class SweepRunner:
     # --- what the loop decides is done here ---
 
     def ask(self) -> PlannedTrial | None:
-        asked = self.parts.study.ask()
+        asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
         repeated = self._repeated
@@ -300,12 +312,14 @@ class SweepRunner:
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
 
     def n_may_pend(self) -> int | None:
-        return self.parts.prepared.sampler.n_may_pend(self.viewer.n_ended)
+        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
+        return self.parts.prepared.sampler.n_may_pend(n_known)
 
     def _asking(self) -> TrialAsker:
         n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
         others = PeerSweepsObserved(run=self.parts.others.may_run)
-        return TrialAsker(self, n_trials, n_asked, self._questions, others)
+        gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
+        return TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
 
     def _open_questions(self) -> ParamQuestions | NoParamQuestions:
         suggesting = self.parts.study.suggester
@@ -360,13 +374,16 @@ class SweepRunner:
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        if isinstance(outcome, PausedOutcome):
+            self.parts.study.pauses.pause(outcome.trial)
+            return
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
         self._retention.trial_ended(outcome.trial)
         self.viewer.trial_ended(outcome)
-        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         self._deadline_seconds = self.refit_step.trials_until_seconds
-        for line in self._questions.found():
+        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
@@ -386,8 +403,8 @@ class SweepRunner:
     def _end(
         self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
     ) -> None:
-        started = TrialStarted(trial.number, decided.time, trial.params, device="none")
-        self.parts.log.append(started)
+        if not self.parts.study.pauses.has(trial.number):
+            self.parts.log.append(TrialStarted(trial.number, decided.time, trial.params, "none"))
         self.parts.log.append(decided)
         self.tell(decided)
 

@@ -1,7 +1,7 @@
 """Asynchronous successive halving (Li et al., 2020, https://arxiv.org/abs/1810.05934).
 
-The promotions of the paper are left out: a trial that was stopped stays stopped. Steps count from
-0, so the rung of `n` reported steps is step `n - 1`.
+The promotions of the paper are in `asha.py`: here a trial that was stopped stays stopped. Steps
+count from 0, so the rung of `n` reported steps is step `n - 1`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from automl.config import check_setting
 from automl.search.pruners.pruner import Pruner
@@ -23,6 +24,8 @@ class SuccessiveHalving(Pruner):
     2018). If `max_steps` is not known, they are at `min_steps · factor^k`. A trial is judged
     against the values that all trials, running ones included, reported at its rung.
     """
+
+    several_metrics: ClassVar[bool] = True
 
     min_steps: int = 2
     """The first rung comes after at least this many steps."""

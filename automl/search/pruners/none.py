@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.search.pruners.pruner import Pruner
 
@@ -11,6 +12,8 @@ from automl.search.pruners.pruner import Pruner
 @dataclass
 class NoPruner(Pruner):
     """Stops no trial: every trial trains to its end."""
+
+    several_metrics: ClassVar[bool] = True
 
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
         return ()

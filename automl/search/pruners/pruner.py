@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.config import PrunerConfig
 
@@ -21,6 +22,12 @@ from automl.config import PrunerConfig
 @dataclass
 class Pruner(PrunerConfig, ABC):
     """Decides which trials end early; has no state. Training processes use its `rungs`, too."""
+
+    several_metrics: ClassVar[bool] = False
+    """Judges trials by several metrics: the key of a trial is then its place among all at the
+    rung."""
+    pauses: ClassVar[bool] = False
+    """Whether a trial that stops at a rung is paused there, and goes on once `promotes` says so."""
 
     @abstractmethod
     def rungs(self, last_step: int, step: int) -> Sequence[int]:
@@ -32,6 +39,13 @@ class Pruner(PrunerConfig, ABC):
 
         `best_key` is the trial's best key so far. Equals never stop each other.
         """
+
+    def promotes(self, key: float, keys: Sequence[float], *, is_last: bool) -> bool:
+        """Return whether a trial goes on that was paused at a rung with `key`.
+
+        `is_last`: nothing runs, and no new trial will reach the rung.
+        """
+        return False
 
     def for_length(self, n_steps: int, n_first: int = 1) -> Pruner:
         """Return the pruner for trials of `n_steps` steps, whose first `n_first` are not judged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.search.samplers.gp import GPSampler
 from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerDecision, SamplerInputs
@@ -12,6 +13,8 @@ from automl.search.samplers.tpe import TPE
 @dataclass
 class AutoSampler(Sampler):
     """Takes the sampler that fits the study; has no settings."""
+
+    several_metrics: ClassVar[bool] = True
 
     def decide(self, choice: str | None) -> SamplerDecision:
         """Return gp, or tpe where the share of each kind of trials is decided apart."""

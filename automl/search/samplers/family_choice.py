@@ -76,10 +76,15 @@ def propose_by_expected_best(
     """Return proposals whose param `choice` is chosen by the best value that a kind may reach."""
 
     def choose_for(number: int) -> ChooseValue | None:
+        from optuna.samplers import RandomSampler
+
         choose = proposals(number)
         if choose is None:
             return None
-        histories = _histories(search, choice)
+        study = search.open_study(RandomSampler())
+        if len(study.directions) > 1:  # no kind has a best value: it is a param like any other
+            return choose
+        histories = _histories(study, choice)
 
         def choose_kind_too(param: SpaceParam) -> ParamValue:
             if param.name != choice:
@@ -93,10 +98,7 @@ def propose_by_expected_best(
     return choose_for
 
 
-def _histories(search: SamplerInputs, choice: str) -> dict[str, FamilyHistory]:
-    from optuna.samplers import RandomSampler
-
-    study = search.open_study(RandomSampler())
+def _histories(study: Study, choice: str) -> dict[str, FamilyHistory]:
     histories: dict[str, FamilyHistory] = {}
     for trial in study.get_trials(deepcopy=False):
         if choice in trial.params and trial.number >= 0:  # those of earlier studies do not compare
@@ -109,6 +111,8 @@ def _key(study: Study, trial: FrozenTrial) -> float:
     """Return the key of a trial, its value or else its best report; a lower one is better."""
     from optuna.study import StudyDirection
 
+    if any(excess > 0 for excess in trial.constraints.values()):
+        return math.inf
     sign = 1.0 if study.direction is StudyDirection.MINIMIZE else -1.0
     values = [trial.value] if trial.value is not None else trial.intermediate_values.values()
     keys = [sign * value for value in values if math.isfinite(value)]

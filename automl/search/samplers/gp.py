@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from automl.config import check_setting
 from automl.search.samplers.gaussian_process import (
@@ -54,9 +54,15 @@ MAX_FITTED = 200
 """The process is fitted to the better half of so many trials, and a sample of the others."""
 
 
+N_WEIGHTS = 8
+"""Number of weightings of several metrics that take turns, each with a process of its own."""
+
+
 @dataclass
 class GPSampler(Sampler):
     """Gaussian process: learns most from few trials, also of spaces with choices and `when`."""
+
+    several_metrics: ClassVar[bool] = True
 
     n_startup_trials: int = 10
     """Number of ended trials before the process is fitted; until then, points of sampler=qmc."""
@@ -79,7 +85,9 @@ class GPSampler(Sampler):
         def choose_for(number: int) -> ChooseValue | None:
             from optuna.samplers import RandomSampler
 
-            trials = StudyTrials.of(search.open_study(RandomSampler()), searcher.space)
+            study = search.open_study(RandomSampler())
+            weights = metric_weights(len(study.directions), number)
+            trials = StudyTrials.of(study, searcher.space, weights)
             if len(trials.ended) < self.n_startup_trials or not searcher.space.axes:
                 return first(number)
             drawn = searcher.best_params(trials, sampler_seed(search.study_seed, number))
@@ -101,20 +109,60 @@ class StudyTrials:
     keys: Floats
     """The value of each, or its best report; a lower one is better, infinite: it has none."""
     pending: Sequence[FrozenTrial]
+    weights: tuple[float, ...] = ()
+    """The weight of each metric in the keys; empty: there is one."""
 
     @classmethod
-    def of(cls, study: Study, space: PointSpace) -> StudyTrials:
-        import numpy as np
-        from optuna.study import StudyDirection
+    def of(cls, study: Study, space: PointSpace, weights: tuple[float, ...] = ()) -> StudyTrials:
         from optuna.trial import TrialState
 
         names = {param.name for param in space.common}
         own = (t for t in study.get_trials(deepcopy=False) if t.number >= 0)  # not of earlier ones
         trials = [t for t in own if names <= t.params.keys()]
         ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-        sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
-        keys = np.array([sign * t.values[0] if t.values else math.inf for t in ended])
-        return cls(ended, keys, [t for t in trials if t.state is TrialState.RUNNING])
+        pending = [t for t in trials if t.state is TrialState.RUNNING]
+        return cls(ended, trial_keys(study, ended, weights), pending, weights)
+
+
+def trial_keys(study: Study, ended: Sequence[FrozenTrial], weights: tuple[float, ...]) -> Floats:
+    """Return a key of each trial, of which a lower one is better; infinite: it has none.
+
+    Several metrics, each scaled to 0 to 1 over the finished trials, become one key by the augmented
+    Tchebycheff function (ParEGO, Knowles, 2006, https://doi.org/10.1109/TEVC.2005.851274). A trial
+    beyond a limit has no key, nor has a pruned one of several metrics.
+    """
+    import numpy as np
+    from optuna.study import StudyDirection
+
+    signs = [-1.0 if d is StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
+    none = [math.inf] * len(signs)
+    beyond = [any(excess > 0 for excess in t.constraints.values()) for t in ended]
+    pairs = zip(ended, beyond, strict=True)
+    values = np.array([none if off or not t.values else t.values for t, off in pairs])
+    values = values.reshape(len(ended), len(signs))
+    keys = np.where(np.isfinite(values), values * signs, math.inf)
+    if not weights or not np.isfinite(keys).any():
+        first: Floats = keys[:, 0]
+        return first
+    finite = keys[np.isfinite(keys).all(axis=1)]
+    low, high = finite.min(axis=0), finite.max(axis=0)
+    shares = np.array(weights) * (keys - low) / np.maximum(high - low, 1e-12)
+    joined: Floats = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
+    return joined
+
+
+def metric_weights(n_metrics: int, number: int) -> tuple[float, ...]:
+    """Return the weights of metrics for the proposal of a trial, which take turns; empty for one
+    metric."""
+    import numpy as np
+
+    if n_metrics == 1:
+        return ()
+    turn = number % N_WEIGHTS
+    if n_metrics == 2:  # evenly over all compromises, near ones apart in time
+        share = ((turn * 3) % N_WEIGHTS + 0.5) / N_WEIGHTS
+        return share, 1 - share
+    return tuple(np.random.default_rng(turn).dirichlet(np.ones(n_metrics)))
 
 
 @dataclass(frozen=True)
@@ -133,7 +181,8 @@ class ImprovementSearch:
 
     def __init__(self, space: PointSpace) -> None:
         self.space = space
-        self._fitted: FittedProcess | None = None
+        self._fitted: dict[tuple[float, ...], FittedProcess] = {}
+        """The newest process by the weights of several metrics."""
 
     def best_params(self, trials: StudyTrials, seed: int) -> dict[str, ParamValue]:
         """Return the params to try next.
@@ -149,9 +198,9 @@ class ImprovementSearch:
     def _best_point(self, trials: StudyTrials, seed: int) -> Floats:
         import numpy as np
 
-        if self._fitted is None or self._fitted.n_ended != len(trials.ended):
-            self._fitted = self._fit(trials)
-        fitted = self._fitted
+        fitted = self._fitted.get(trials.weights)
+        if fitted is None or fitted.n_ended != len(trials.ended):
+            fitted = self._fitted[trials.weights] = self._fit(trials)
         others = self.space.points([trial.params for trial in trials.pending])
         process = fitted.process.with_expected_at(others)
         least = float(process.values.min())

@@ -32,6 +32,7 @@ class GridSampler(Sampler):
 
     extends: ClassVar[bool] = False
     mixes_likely: ClassVar[bool] = False
+    several_metrics: ClassVar[bool] = True
 
     def n_may_pend(self, n_ended: int) -> None:
         return None

@@ -21,6 +21,7 @@ class QMC(OptunaSampler):
     """Quasi-Monte Carlo: covers the space more evenly than random draws."""
 
     mixes_likely: ClassVar[bool] = False
+    several_metrics: ClassVar[bool] = True
 
     qmc_type: str = "sobol"
     """The sequence of points: sobol or halton."""

@@ -6,6 +6,7 @@ A file of its own, as every sampler is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, random_draws
 
@@ -13,6 +14,8 @@ from automl.search.samplers.sampler import OpenSampler, Sampler, SamplerInputs, 
 @dataclass
 class IndependentSampler(Sampler):
     """Random search: draws each trial independently; has no settings."""
+
+    several_metrics: ClassVar[bool] = True
 
     def n_may_pend(self, n_ended: int) -> None:
         return None

@@ -72,6 +72,9 @@ class Sampler(SamplerConfig, ABC):
         """Return the sampler of a study; `choice` is the param that tells the kind of a trial."""
         return SamplerDecision(self)
 
+    several_metrics: ClassVar[bool] = False
+    """Takes studies of several metrics, or with limits."""
+
     @abstractmethod
     def n_may_pend(self, n_ended: int) -> int | None:
         """Return how many trials may be pending without harm to proposals; None: any number."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from automl.config import check_positive, check_setting
 from automl.search.samplers.by_optuna import INFERRED, OptunaSampler
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @dataclass
 class TPE(OptunaSampler):
     """Tree-structured Parzen estimator (Bergstra et al., 2011): learns from finished trials."""
+
+    several_metrics: ClassVar[bool] = True
 
     n_startup_trials: int = 10
     """Number of random trials before the estimator is used."""
@@ -80,15 +82,20 @@ class TPE(OptunaSampler):
         return tuple(param for param in params if not param.when) if self.multivariate else ()
 
     def choose_draw(
-        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
+        self,
+        draw: Callable[[], dict[str, Any]],
+        study: Study,
+        params: tuple[SpaceParam, ...],
+        draw_alone: Callable[[SpaceParam], Any],
     ) -> dict[str, Any]:
-        """Return the first draw that is expected to fit on a device."""
+        """Return the first draw that is expected to fit on a device, among the random ones, too."""
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         ended = study.get_trials(deepcopy=False, states=states)
         ended = [trial for trial in ended if trial.number >= 0]  # earlier ones had other devices
-        return draw_fitting_params(draw, [param for param in params if not param.when], ended)
+        common = [param for param in params if not param.when]
+        return draw_fitting_params(draw, common, ended, draw_alone)
 
     def make(self, search: SamplerInputs, number: int) -> TPESampler:
         from optuna.samplers import TPESampler

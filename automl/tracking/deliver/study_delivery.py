@@ -310,6 +310,7 @@ class EventLogDelivery:
             self._doubles_due = True
             write(parent, self._values.sweeps_update(study))
             self._runs.find(experiment, study.key, keep=parent)  # deletes doubles of it
+            self._values.deliver_front(study, find, write)
             if isinstance(self._values.sweeps[-1], SweepEnded):
                 self._share_view(study, experiment)
             self._values.sweeps.clear()

@@ -85,6 +85,11 @@ MAX_KEY_CHARACTERS = 250
 _GOOD_KEY = re.compile(r"\w[\w\-:]*(?:[./ ][\w\-:]+)*")
 
 
+def best_key(metric: str) -> str:
+    """Return the name in MLflow of the final value of a trial by a metric of the study."""
+    return clean_key(f"best_{metric}")
+
+
 def clean_key(key: str) -> str:
     """Return a name that MLflow takes: letters, digits and `_-./: `, and no detour as a path."""
     if _GOOD_KEY.fullmatch(key) and len(key) <= MAX_KEY_CHARACTERS:

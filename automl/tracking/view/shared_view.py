@@ -11,13 +11,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from automl.record.trial_record import metrics_from_settings
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
     MAX_TAG_CHARACTERS,
     STATE_TAG,
     VALUE_METRIC,
+    best_key,
     clean_key,
 )
+from automl.trial import Direction
 
 _KEY = "automl"
 VIEW_TAG = f"mlflow.sharedViewState.{_KEY}"
@@ -38,7 +41,7 @@ _TRIALS, _OTHERS = "Trials", "Model metrics"
 def named_value(settings: Mapping[str, str]) -> str:
     """Return the metric of MLflow's that holds a trial's final value by the study's metric."""
     metric = metric_of(settings)
-    return VALUE_METRIC if metric == VALUE_METRIC else clean_key(f"best_{metric}")
+    return VALUE_METRIC if metric == VALUE_METRIC else best_key(metric)
 
 
 def shared_view_tag(
@@ -73,7 +76,9 @@ def _params(settings: Mapping[str, str], best: Sequence[Iterable[str]]) -> list[
 
 def _tag(settings: Mapping[str, str], params: Sequence[str], time_ms: int) -> str:
     value = named_value(settings)
-    names = {f"metrics.`{value}`": value} | {f"params.`{name}`": name for name in params}
+    further = map(best_key, metrics_from_settings(settings).more_names)
+    names = {f"metrics.`{value}`": value} | {f"metrics.`{key}`": key for key in further}
+    names |= {f"params.`{name}`": name for name in params}
     widths = {
         key: max(_MIN_PIXELS, _PADDING_PIXELS + _CHARACTER_PIXELS * len(name))
         for key, name in names.items()
@@ -135,11 +140,13 @@ def searched_params(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 def metric_of(settings: Mapping[str, str]) -> str:
-    return settings.get("study.metric", VALUE_METRIC)
+    if "study.metric" not in settings:
+        return VALUE_METRIC
+    return metrics_from_settings(settings).leading.name
 
 
 def minimizes_metric(settings: Mapping[str, str]) -> bool:
-    return settings.get("study.direction") != "maximize"
+    return metrics_from_settings(settings).leading.direction is Direction.minimize
 
 
 def runs_view_address(experiment: str) -> str:

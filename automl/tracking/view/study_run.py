@@ -27,8 +27,9 @@ from automl.record.study_files import (
     PLOTS_FOLDER,
 )
 from automl.record.study_record import StudyRecord, edit_lines, fold_events
-from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
+from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, metrics_from_settings
 from automl.tracking.view.run_update import (
+    CAUSE_TAG,
     KIND_TAG,
     NOTE_TAG,
     STATE_TAG,
@@ -43,7 +44,6 @@ from automl.tracking.view.run_update import (
     to_ms,
 )
 from automl.tracking.view.shared_view import (
-    minimizes_metric,
     named_value,
     searched_params,
     shared_view_tag,
@@ -105,7 +105,8 @@ class StudyRun:
         """
         if self.refit_of is None:
             name = named_value(self.study.settings)
-            if name == VALUE_METRIC:
+            known = {point.name for point in update.metrics}
+            if name == VALUE_METRIC or name in known:  # several metrics are all there already
                 return update
             named = (
                 point._replace(name=name) for point in update.metrics if point.name == VALUE_METRIC
@@ -138,6 +139,10 @@ class StudyRun:
             tags[_TAGS[StudyEdited]] = edits_text(self.study.edits)
         if isinstance(last, SweepEnded) and last.best_trial is not None:
             tags["automl.best_trial"] = trial_name(last.best_trial)
+            if last.front:
+                tags[FRONT_TAG] = ", ".join(map(trial_name, last.front))
+        if isinstance(last, SweepEnded) and last.reason:
+            tags[CAUSE_TAG] = last.reason
         still_first = status == "RUNNING" and len(self.study.sweeps) == 1
         note = study_note(self.first.settings)
         return RunUpdate(
@@ -164,14 +169,20 @@ def study_note(settings: Mapping[str, str]) -> str:
     """Return a text about the study in Markdown, from settings that never change."""
     if "refit.of" in settings:
         return _refit_note(settings)
-    metric = settings.get("study.metric", "the metric")
+    goals = [
+        f"{metric.direction.value}s `{metric.name}`"
+        for metric in metrics_from_settings(settings).metrics
+    ]
+    limits = [
+        f"{limit.name} ≤ {limit.largest:g}" for limit in metrics_from_settings(settings).limits
+    ]
     about = [
         f"{word} {settings[key]}"
         for word, key in (("data", "data.kind"), ("objective", "objective.target"))
         if key in settings
     ]
     lines = [
-        f"Study of automl: {'minimizes' if minimizes_metric(settings) else 'maximizes'} `{metric}`"
+        f"Study of automl: {', '.join((*goals, *limits))}"
         + "".join(f", {text}" for text in about)
         + f". All settings: `{CONFIG_FILE}` among the artifacts.",
         "",
@@ -227,6 +238,8 @@ def _summary_points(events: Iterable[SweepStarted | SweepEnded]) -> Iterable[Log
             yield LoggedPoint("best_value", nan_if_infinite(event.best_value), 0, time_ms)
 
 
+FRONT_TAG = "automl.front"
+"""Tag of a trial's run, `true` or `false`, and of the study's run: the trials of the front."""
 _TAGS = {
     EnsembleBuilt: "automl.ensemble",
     ModelsEvaluated: "automl.evaluated",
@@ -248,6 +261,16 @@ def ensemble_run_update(
         study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
         files=file,
         own_files=[(path, PLOTS_FOLDER) for path in plots],
+    )
+
+
+def front_trial_update(event: SweepEnded, number: int, study_uuid: str) -> RunUpdate:
+    """Return the update of a trial's run with whether it is on the front of several metrics."""
+    return RunUpdate(
+        name=trial_name(number),
+        start_ms=to_ms(event.time),
+        key={STUDY_TAG: study_uuid, TRIAL_TAG: str(number)},
+        tags={FRONT_TAG: str(number in event.front).lower()},
     )
 
 

@@ -19,6 +19,7 @@ from automl.tracking.view.study_run import (
     ensemble_run_update,
     evaluated_study_update,
     evaluated_trial_update,
+    front_trial_update,
     study_update,
     tuning_run_update,
 )
@@ -79,6 +80,23 @@ class StudyValues:
     def sweeps_update(self, study: StudyRun) -> RunUpdate:
         """Return the update of the study's run by the sweeps' events; at least one is needed."""
         return study.update(self.sweeps, delivering_user(), self._own_file(self._files.config))
+
+    def deliver_front(
+        self,
+        study: StudyRun,
+        find: Callable[[int, RunUpdate], str | None],
+        write: Write,
+    ) -> None:
+        """Tag the trials that are on the front at the end of a sweep, and those that were before;
+        `find` returns the run of a trial."""
+        ended = self.sweeps[-1]
+        if not isinstance(ended, SweepEnded):
+            return
+        before = (sweep.end.front for sweep in study.study.sweeps if sweep.end is not None)
+        for number in sorted({*ended.front, *(n for front in before for n in front)}):
+            update = front_trial_update(ended, number, study.ref.uuid)
+            if (run_id := find(number, update)) is not None:
+                write(run_id, update)
 
     def deliver_ensemble(self, study: StudyRun, parent: str, write: Write) -> None:
         if self._ensemble is not None:

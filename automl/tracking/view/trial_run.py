@@ -24,6 +24,7 @@ from automl.tracking.view.run_update import (
     TRIAL_TAG,
     VALUE_METRIC,
     RunUpdate,
+    best_key,
     clean_key,
     clean_params,
     clean_tags,
@@ -59,6 +60,7 @@ OWN_TAG_PREFIXES = ("automl.", "mlflow.")
 _STATUS = {
     TrialState.RUNNING: "RUNNING",
     TrialState.INTERRUPTED: "SCHEDULED",
+    TrialState.PAUSED: "SCHEDULED",
     TrialState.FINISHED: "FINISHED",
     TrialState.PRUNED: "KILLED",
     TrialState.FAILED: "FAILED",
@@ -180,6 +182,9 @@ def _metrics(trial: TrialRecord, events: Iterable[TrialEvent]) -> Iterable[Logge
             case FinishedOutcome() | PrunedOutcome():
                 value = nan_if_infinite(event.value)
                 yield LoggedPoint(VALUE_METRIC, value, trial.last_step, time_ms)
+                for name, each in event.values.items():
+                    shown = nan_if_infinite(each)
+                    yield LoggedPoint(best_key(name), shown, trial.last_step, time_ms)
                 if trial.standard_error is not None:
                     error = f"{VALUE_METRIC}_se"
                     yield LoggedPoint(error, trial.standard_error, trial.last_step, time_ms)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.errors import StorageError
 from automl.objectives.program.command_session import open_session
 from automl.objectives.program.program_flags import CommandSetup
 from automl.trial import (
@@ -190,6 +191,15 @@ dist.all_reduce(both)
 if dist.get_rank() == 0: print("epoch 0 val_loss:", both.item())
 dist.destroy_process_group()
 """
+
+
+@pytest.mark.parametrize("name", ["params.json.part", "best.json.part"])
+def test_files_that_cannot_be_written_are_no_failure_of_the_trial(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "studies" / "trial-00000" / name).mkdir(parents=True)
+    with pytest.raises(StorageError, match="the trial's files could not be written"):
+        run("print('epoch 0 val_loss 0.5', flush=True)")
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ from tests.models.tables import TARGET, mixed_frame
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedStudy:
     path = tmp_path_factory.mktemp("table") / "table.csv"
-    mixed_frame(2).to_csv(path, index=False)
+    mixed_frame(2).assign(day=range(len(mixed_frame(2)))).to_csv(path, index=False)
     data = DataConfig(kind=DataKind.csv, path=str(path), target=TARGET, folds=1)
     return prepare_study(
         Config(
@@ -95,6 +95,10 @@ def test_it_is_for_one_hold_out_of_a_table_over_any_family(prepared: PreparedStu
     assert prepared.dataset is not None
     folds = prepare_study(changed(prepared, data={"folds": 3}).config)
     assert not wants_sweep_refit(folds)
+    in_order = prepare_study(changed(prepared, data={"folds": 3, "time": "day"}).config)
+    assert in_order.dataset is not None
+    assert all(fold.train.max() < fold.judged.min() for fold in in_order.dataset.folds)
+    assert wants_sweep_refit(in_order), "no fold has trained on the latest rows"
 
 
 @pytest.mark.parametrize(

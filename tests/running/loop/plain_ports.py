@@ -24,10 +24,16 @@ from automl.trial import DeviceId, TrialOutcome
 
 
 class PlainPorts:
-    """The ports of a loop without packs and warm processes. Subclasses add asking and
+    """The ports of a loop without packs, pauses and warm processes. Subclasses add asking and
     submitting."""
 
     def n_may_pend(self) -> int | None:
+        return None
+
+    def may_promote(self, *, grows: bool) -> bool:
+        return False
+
+    def promote(self, *, grows: bool) -> PlannedTrial | None:
         return None
 
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:

@@ -253,6 +253,7 @@ class World(Checked):
             lane = Lane(number, self.plans[number], self.now)
             execution.lanes[number] = lane
             self.attempts[number] = self.attempts.get(number, 0) + 1
+            self._begin_lane(execution, lane)
             self._at(lane.plan.reports_after, partial(self._report, execution, lane))
             seconds = lane.plan.seconds_on(execution.placement.kind)
             self._at(seconds, partial(self._end_lane, execution, lane))
@@ -260,6 +261,9 @@ class World(Checked):
                 self._at(_DIES_AFTER, partial(self._die_with_device, execution, lane))
             if self.stopping:
                 self._at(_STOPS_AFTER, partial(self._stop_lane, execution, lane))
+
+    def _begin_lane(self, execution: Hosted, lane: Lane) -> None:
+        """Do nothing: a trial has nothing to go on from here."""
 
     def _die_with_device(self, execution: Hosted, lane: Lane) -> None:
         """Where its device has failed, its process has, too."""
@@ -324,13 +328,17 @@ class World(Checked):
         self, execution: Hosted, outcome: TrialOutcome, *, takes_more: bool = True
     ) -> None:
         del execution.lanes[outcome.trial]
-        self._post(TrialEnded(outcome))
+        self._pass_on(execution, outcome)
         if takes_more:
             self._fill(execution)
         if not execution.lanes:
             execution.over = True
             execution.process.n_executions -= 1
             self._at(RELEASED_AFTER, partial(self._release, execution.key))
+
+    def _pass_on(self, execution: Hosted, outcome: TrialOutcome) -> None:
+        """Tell the main thread how a trial has ended."""
+        self._post(TrialEnded(outcome))
 
     def _release(self, key: int) -> None:
         del self.machine.executions[key]
@@ -350,8 +358,7 @@ class World(Checked):
         for _ in range(5_000):
             if self.loop.done:
                 break
-            self.now, _, happens = heapq.heappop(self._heap)
-            happens()
+            self._go_on()
             self._check_memory()
         assert self.loop.done, "the sweep never ends"
         assert self.ledger.snapshot().reservations == (), "a reservation was not given back"
@@ -360,6 +367,11 @@ class World(Checked):
             assert set(held_back) <= set(left), "a trial waits for nobody"
             everyone = list(range(len(self.plans)))
             assert sorted([*self.told, *held_back]) == everyone, "a trial got lost"
+
+    def _go_on(self) -> None:
+        """Let the next thing happen."""
+        self.now, _, happens = heapq.heappop(self._heap)
+        happens()
 
     def _at(self, after: float, happens: Callable[[], None]) -> None:
         heapq.heappush(self._heap, (self.now + after, next(self._order), happens))

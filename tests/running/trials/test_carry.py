@@ -25,6 +25,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.search.pruners.asha import PromotingHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.study import Study
 from automl.trial import (
@@ -32,9 +33,11 @@ from automl.trial import (
     CheckpointKind,
     CheckpointWritten,
     FinishedOutcome,
+    InterruptedOutcome,
     MemoryPeakMeasured,
     MetricsReported,
     OnEvents,
+    PausedOutcome,
     Placement,
     ProcessEntry,
     ProcessHosted,
@@ -107,11 +110,14 @@ class Scene:
 
         def look() -> None:
             self.seen.append(self.ledger.snapshot())
+            self.first.append(self.carrier.first.get(KEY))
             if program_peaks is not None:
                 program_peaks.read(holding(2 ** (len(self.seen) - 1)))
 
         executor.look = look
         self.seen = [self.ledger.snapshot()]
+        self.first: list[MetricsReported | None] = []
+        """What was the first report of the execution, after each event."""
         with EventLog.open(self.log_path) as log:
             carrier = TrialCarrier(
                 executor=executor,
@@ -159,6 +165,25 @@ def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) ->
     assert scene.carrier.latest == {}
 
 
+@pytest.mark.parametrize("has_died", [False, True])
+def test_a_trial_that_is_to_pause_stops_as_for_a_break_and_is_paused(
+    tmp_path: Path, has_died: bool
+) -> None:
+    """A trial whose process died instead is tried again, as ever."""
+    with warnings.catch_warnings():
+        study = Studies(tmp_path).open(pruner=PromotingHalving(min_steps=1, factor=2, max_steps=9))
+        while ask(study).number < KEY:
+            pass
+        scene = Scene(study, tmp_path / "events.log")
+        stopped = InterruptedOutcome(KEY, 3.0, "the sweep stops", by_worker_death=has_died)
+        executor = scene.carry(replace(REPORT, step=2), stopped)
+        study.close()
+    assert executor.answers[0] == {KEY: Verdict.STOP}
+    expected = stopped if has_died else PausedOutcome(KEY, 3.0, 2)
+    assert [event for event, _ in read_events(scene.log_path)][-1] == expected
+    assert TrialEnded(expected) in scene.messages
+
+
 def test_of_a_shared_study_the_log_says_on_which_machine_a_trial_ran(scene: Scene) -> None:
     scene.carry(FINISHED, machine="box-1")
     started, _ = next(iter(read_events(scene.log_path)))
@@ -194,6 +219,19 @@ def test_the_ledger_learns_process_context_and_peak(scene: Scene) -> None:
 
 def stamped(peak: MemoryPeakMeasured, request: ResourceRequest = PREDICTED) -> MemoryPeakMeasured:
     return replace(peak, predicted_bytes=request.memory_bytes, source=request.source)
+
+
+def test_what_a_trial_that_goes_on_had_reported_is_no_report_of_this_execution(
+    scene: Scene,
+) -> None:
+    """It tells it before it trains: its context may not be up, and its pace is another's."""
+    scene.carry(REPORT, InterruptedOutcome(KEY, 2.0, "the sweep stops"))
+    scene.ledger = Ledger()  # another sweep's
+    new = replace(REPORT, time=9.0, step=1)
+    scene.carry(ProcessHosted(KEY, 8.0, PROCESS), replace(REPORT, time=8.5), new, FINISHED)
+    assert scene.first == [None, None, new, None]
+    contexts = [seen.on(device_id("GPU-a")).contexts for seen in scene.seen[1:4]]
+    assert [context[PROCESS].is_awaited for context in contexts] == [True, True, False]
 
 
 def test_a_peak_is_logged_with_what_was_asked_for_and_why(scene: Scene) -> None:

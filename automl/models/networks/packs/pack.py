@@ -215,7 +215,7 @@ class PackRunner:
                 return None
             final = self._opened.final_report(lane.number)
             value = None if final is None else lane.record.take_final_report(final)
-            lane.record.write()
+            lane.record.finish()
             return outcomes.outcome_of_return(value, lane.record)
         except _PackBrokenError:
             raise

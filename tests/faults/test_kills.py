@@ -1,0 +1,184 @@
+"""`kill -9` of each process of a sweep at random moments, with eight trials running.
+
+An outside log, a pipe to the test, has what `report` has acknowledged; each value is a random
+number, so that none can be computed again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
+from tests.end_to_end.program import Program, Running, mine
+from tests.end_to_end.records import Records
+from tests.faults.conftest import N_POINTS, NotePromise
+from tests.processes import left_processes
+
+pytestmark = pytest.mark.slow
+
+FULL_ROUNDS = 30
+ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
+N_TRIALS = 40 if N_POINTS > 1 else 16
+WORDS = (
+    "study.name=killed",
+    f"study.n_trials={N_TRIALS}",
+    "training.checkpoint_every_seconds=0",
+    "admission.max_concurrent_trials=8",
+    "admission.max_trials_per_device=8",
+    "admission.request=1MiB",
+    "pruner=none",
+    "sampler=random",
+    "devices=host",
+    *mine("acknowledges"),
+)
+
+
+class OutsideLog:
+    """What the trials were told is stored."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        self._rest = b""
+        self.values: dict[tuple[int, int], float] = {}
+        """The value of each acknowledged report, by trial and step."""
+        self.workers: dict[int, int] = {}
+        """The process that reported last, by trial."""
+
+    def read(self) -> None:
+        """Take what has come."""
+        try:
+            *lines, self._rest = (self._rest + os.read(self._fd, 2**20)).split(b"\n")
+        except BlockingIOError:
+            return
+        for line in lines:
+            pid, trial, step, value = line.split()
+            self.workers[int(trial)] = int(pid)
+            self.values[int(trial), int(step)] = float(value)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class KilledSweep:
+    """A sweep of which one process after another is killed."""
+
+    def __init__(self, program: Program, log: OutsideLog, chance: random.Random) -> None:
+        self._program, self._log, self._chance = program, log, chance
+        self.records = Records(program.folder, "killed")
+        self._running: Running | None = None
+        self._hit: set[int] = set()
+        """Trials one of whose processes was killed: a trial that kills two has failed."""
+        self.n_kills = 0
+        self.left: list[str] = []
+        """Processes that outlived the sweep by three seconds."""
+
+    def kill(self, find: Callable[[KilledSweep], int | None]) -> None:
+        """Kill what `find` finds once some more reports have come; start the sweep if none runs."""
+        if self._running is None:
+            self._running = self._program.start(*WORDS)
+        running, until = self._running, len(self._log.values) + self._chance.randint(1, 40)
+
+        def is_time() -> bool:
+            self._log.read()
+            return len(self._log.values) >= until or running.process.poll() is not None
+
+        running.wait_until(is_time, "more reports") if running.process.poll() is None else None
+        pid = find(self) if running.process.poll() is None else None
+        if pid is None:
+            return
+        os.kill(pid, signal.SIGKILL)
+        self.n_kills += 1
+        if abs(pid) == running.process.pid:
+            running.process.wait()
+            self._running = None
+            self.left += left_processes(self._program.folder)
+
+    def finish(self) -> None:
+        """Let the sweep end, or resume it and let that end."""
+        if self._running is not None:
+            self._running.wait()
+        done = self._program.call(*WORDS)
+        assert (done.code, done.stderr) == (0, "")
+        self._log.read()
+
+    # --- what is killed ---
+
+    def main(self) -> int | None:
+        assert self._running is not None
+        return self._running.process.pid
+
+    def group(self) -> int | None:
+        assert self._running is not None
+        return -self._running.process.pid
+
+    def worker(self) -> int | None:
+        """Return the process of a trial that has not lost one."""
+        alive = {t: pid for t, pid in self._log.workers.items() if t not in self._hit}
+        for trial in sorted(alive, reverse=True):
+            if psutil.pid_exists(alive[trial]):
+                self._hit.add(trial)
+                return alive[trial]
+        return None
+
+    def fork_server(self) -> int | None:
+        alive = [pid for pid in self._log.workers.values() if psutil.pid_exists(pid)]
+        return psutil.Process(alive[-1]).ppid() if alive else None
+
+    def deliverer(self) -> int | None:
+        """Return the process that holds the file of what is delivered."""
+        assert self._running is not None
+        for child in psutil.Process(self._running.process.pid).children():
+            if any(Path(f.path).name == "events.delivered" for f in child.open_files()):
+                return child.pid
+        return None
+
+
+@pytest.fixture
+def outside_log(program: Program) -> Iterator[OutsideLog]:
+    log = OutsideLog(program.folder / ACKNOWLEDGED)
+    yield log
+    log.close()
+
+
+TARGETS = (
+    KilledSweep.deliverer,
+    KilledSweep.worker,
+    KilledSweep.main,
+    KilledSweep.worker,
+    KilledSweep.fork_server,
+    KilledSweep.group,
+    KilledSweep.main,
+)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_whatever_is_killed_nothing_acknowledged_is_lost_or_done_twice(
+    program: Program, outside_log: OutsideLog, seed: int, note_promise: NotePromise
+) -> None:
+    chance = random.Random(seed)
+    sweep = KilledSweep(program, outside_log, chance)
+    for target in chance.sample(TARGETS, len(TARGETS)):
+        sweep.kill(target)
+    sweep.finish()
+    kept = {key: metrics["val_loss"] for key, metrics in sweep.records.losses().items()}
+    lost = {key: v for key, v in outside_log.values.items() if kept.get(key) != v}
+    note_promise("acknowledged metrics after kills", len(outside_log.values), len(lost))
+    note_promise("kills after which processes are left", sweep.n_kills, len(sweep.left))
+    assert lost == {}
+    assert sweep.left == []
+    sweep.records.check_exact(N_TRIALS, N_EPOCHS, ["val_loss"])
+    for number in range(N_TRIALS):
+        trained = sweep.records.path / "checkpoints" / f"trial-{number:05d}" / "trained"
+        epochs = [int(line) for line in trained.read_text().splitlines()]
+        assert (epochs[0], epochs[-1]) == (0, N_EPOCHS - 1)
+        assert all(after - before in (0, 1) for before, after in pairwise(epochs)), epochs
