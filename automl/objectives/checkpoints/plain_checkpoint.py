@@ -130,7 +130,7 @@ def is_plain_checkpoint(path: Path) -> bool:
             return False
         with zipfile.ZipFile(path) as archive:
             return _STATE in archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # of a later version
         return False
 
 
