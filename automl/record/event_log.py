@@ -113,6 +113,9 @@ def encode_event(event: Event, attempt: int | None = None) -> bytes:
     return seal_line(_encode(fields).encode("ascii")) + b"\n"
 
 
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
 def decode_event(line: bytes) -> Event:
     """Return the event of a line. Raises UnreadableLineError."""
     if is_line_damaged(line.rstrip(b"\n")):
@@ -121,7 +124,7 @@ def decode_event(line: bytes) -> Event:
         fields = parse_json(line)
         name = fields["event"]
         event: Event = EVENT_KINDS[name](**_values(name, fields))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except _UNREADABLE as error:
         raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
     return event
 
