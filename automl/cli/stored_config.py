@@ -27,7 +27,7 @@ from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
-from automl.cli.foreign_study import nested_texts, refuse_foreign_study
+from automl.cli.foreign_study import load_foreign_yaml, nested_texts, refuse_foreign_study
 from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space, override_text
 from automl.config import Config, StudyConfig
@@ -261,7 +261,7 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
 def _register_stored(study: Path, overrides: Sequence[Override], command: Command) -> None:
     """Register the stored config with Hydra under STORED_NAME."""
     stored_part = command.stored
-    stored = OmegaConf.load(file := StudyFiles(study).config)
+    stored = load_foreign_yaml(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     whole = stored_part in (StoredPart.WHOLE, StoredPart.EDITABLE)
@@ -301,7 +301,7 @@ def is_unchanged(study: StudyConfig, stored_config: str) -> bool:
     """Return whether a composed config has the settings that the study has now, wherever the
     command was given."""
     assert study.name is not None
-    stored = OmegaConf.load(StudyFiles(Path(study.dir) / study.name).config)
+    stored = load_foreign_yaml(StudyFiles(Path(study.dir) / study.name).config)
     assert isinstance(stored, DictConfig), "the config was composed from it"
     if study.shared:
         _bring_up_to_date(stored, study)

@@ -35,6 +35,7 @@ from automl.record.texts import (
     cut_text_middle,
     fit_line,
     fit_text,
+    parse_json,
     redact_settings,
     redact_tag,
 )
@@ -117,7 +118,7 @@ def decode_event(line: bytes) -> Event:
     if is_line_damaged(line.rstrip(b"\n")):
         raise UnreadableLineError("it is not what its checksum was made of")
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
         name = fields["event"]
         event: Event = EVENT_KINDS[name](**_values(name, fields))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

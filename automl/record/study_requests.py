@@ -27,6 +27,7 @@ from automl.record.append_only import file_error_text, is_line_damaged, seal_lin
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 
 MAX_REQUEST_BYTES = 1_000_000
 """A larger file is no request; ten thousand enqueued points of five params fit in."""
@@ -74,7 +75,7 @@ class StudyRequest:
         """Raises ValueError and TypeError for a line that is no request."""
         if is_line_damaged(line):
             raise ValueError("it is not what its checksum was made of")
-        fields = json.loads(line)
+        fields = parse_json(line)
         fields.pop("crc", None)
         return cls(**fields, id=request_id)
 
@@ -203,7 +204,7 @@ class FolderRequestQueue(RequestQueue):
     def take_answer(self, request: StudyRequest, *, is_late: bool = False) -> RequestAnswer | None:
         answer = self._asked(request).with_suffix(_ANSWER_SUFFIX)
         with suppress(OSError, ValueError):  # not there, or a stranger's
-            found = RequestAnswer(**json.loads(_read_own_file(answer)))
+            found = RequestAnswer(**parse_json(_read_own_file(answer)))
             self._asked(request).unlink(missing_ok=True)  # a sweep may be killed before it does
             answer.unlink()
             return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -173,8 +173,17 @@ def trial_outcome_of(
             )
 
 
-def as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """Return a running trial as if it were pruned with `value`."""
+def show_paused(
+    trials: Sequence[FrozenTrial], paused: Mapping[int, tuple[int, float]]
+) -> list[FrozenTrial]:
+    """Return the trials with paused ones as if they were pruned, so that samplers learn from them.
+
+    `paused` has the last step and the best value of each, by number.
+    """
+    return [_as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+
+
+def _as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
     shown = copy.copy(trial)
     shown.state = OptunaState.PRUNED
     shown.value = value if math.isfinite(value) else None

@@ -28,7 +28,6 @@ from automl.search.optuna_trials import (
     BegunTrials,
     EndedTrial,
     TrialNotes,
-    as_pruned,
     ended_trial,
     mark_enqueued,
     name_metrics,
@@ -37,6 +36,7 @@ from automl.search.optuna_trials import (
     optuna_new_trial,
     outcome_values,
     restore_trials,
+    show_paused,
     storage_values,
     store_reached,
     stored_reached,
@@ -44,6 +44,7 @@ from automl.search.optuna_trials import (
     trial_state_of,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
+from automl.search.pruners.report_thinning import ReportPoint
 from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import EnqueuedPoint, SearchSpace
@@ -64,12 +65,7 @@ from automl.search.study_identity import (
     store_study_uuid,
     stored_study_name,
 )
-from automl.search.trial_standings import (
-    PausedTrials,
-    RankedTrial,
-    ReportPoint,
-    StudyStandings,
-)
+from automl.search.trial_standings import PausedTrials, RankedTrial, StudyStandings
 from automl.trial import (
     MetricsReported,
     ParamQuestion,
@@ -100,8 +96,7 @@ class Study:
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
-        self.name = config.name
-        self.stored_name = config.name
+        self.name = self.stored_name = config.name
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
@@ -118,6 +113,7 @@ class Study:
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
+        self.comparable_keys = standings.comparable_keys
         self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
@@ -290,8 +286,9 @@ class Study:
         """
         tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
-            trial_id = self._trial_ids[tagged.trial]
-            self._storage.set_trial_user_attr(trial_id, tag["name"], tag["text"])
+            self._storage.set_trial_user_attr(
+                self._trial_ids[tagged.trial], tag["name"], tag["text"]
+            )
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End trial `number`, which ran on `device`.
@@ -330,12 +327,6 @@ class Study:
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
-
-    def comparable_keys(self) -> list[float]:
-        """Return the key of each trial that has a value to compare, in the order of their numbers;
-        a lower one is better."""
-        with self._lock:
-            return self._standings.comparable_keys()
 
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
@@ -390,15 +381,11 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies. Samplers
-        learn from paused trials as from pruned ones."""
-        paused = self.pauses.all()
-        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        """Return trials as samplers see them: in the present space, after those of earlier ones."""
+        shown = show_paused(trials, self.pauses.all())
         own = [self._history.adapt(trial, self._distributions) for trial in shown]
-        return (
-            self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
-            + own
-        )
+        direction = self._metrics.leading.direction
+        return self._earlier.before(own, self.n_asked, direction, self._space) + own
 
     # --- opening ---
 

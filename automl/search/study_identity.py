@@ -20,6 +20,7 @@ from optuna.study import StudyDirection
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import SpaceHistory
 from automl.search.optuna_trials import optuna_distributions
@@ -107,7 +108,7 @@ def read_stored_identity(study: Path) -> Mapping[str, Any]:
     ):
         for line in journal:
             if b'"user_attr"' in line and f'"{STUDY_ATTRIBUTE}"'.encode() in line:
-                found = json.loads(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
+                found = parse_json(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
     return found
 
 
@@ -189,7 +190,7 @@ def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:
 
 def _as_stored(values: Mapping[str, Any]) -> Any:
     """Return the values as the storage gives them back, after JSON."""
-    return json.loads(json.dumps(values))
+    return parse_json(json.dumps(values))
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:

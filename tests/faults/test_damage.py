@@ -9,8 +9,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import automl
+from automl.errors import AutoMLError
+from automl.models.predictor import Predictor
 from automl.record.study_requests import FolderRequestQueue
 from tests.end_to_end.program import Done, Program, mine
 from tests.end_to_end.records import Records
@@ -20,6 +25,7 @@ from tests.flips import one_bit_flipped, torn_ends
 pytestmark = pytest.mark.slow
 
 STUDY = "damaged"
+STORED = Path(__file__).parents[1] / "stored_studies" / "studies"
 WORDS = (
     f"study.name={STUDY}",
     "study.n_trials=3",
@@ -85,9 +91,9 @@ def study(story: Program) -> InterruptedStudy:
     return InterruptedStudy(story)
 
 
-def damages(content: bytes) -> Iterator[bytes]:
-    yield from torn_ends(content, N_TORN)
-    yield from one_bit_flipped(content, N_FLIPPED)
+def damages(content: bytes, at_least: int = 0) -> Iterator[bytes]:
+    yield from torn_ends(content, max(N_TORN, at_least))
+    yield from one_bit_flipped(content, max(N_FLIPPED, at_least))
 
 
 @pytest.mark.timeout(24 * 3600)
@@ -107,3 +113,33 @@ def test_damage_is_harmless_or_named(
             broken.append((content, said))
     note_promise(f"damaged {name}", n_tried, len(broken))
     assert broken == []
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["disc", "table"])
+def test_a_damaged_model_is_named_or_predicts_the_same(
+    name: str, tmp_path: Path, note_promise: NotePromise
+) -> None:
+    path = tmp_path / "best.pt"
+    path.write_bytes((STORED / name / "checkpoints/trial-00000/best.pt").read_bytes())
+    whole, said = predicted(path), ""
+    contents = [*damages(path.read_bytes(), at_least=60)]
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            assert predicted(path) == whole
+        except AutoMLError as error:
+            said = str(error)
+            assert str(path) in said
+    note_promise(f"damaged model of {name}", len(contents), 0)
+    assert said
+
+
+def predicted(path: Path) -> bytes:
+    """Return what the model says to some rows."""
+    model = automl.load(path)
+    assert isinstance(model, Predictor)
+    names = [column.name for column in model.columns.own.all]
+    rows = np.random.default_rng(0).normal(size=(20, len(names)))
+    says = model.predict_probabilities if len(model.classes) else model.predict
+    return np.asarray(says(pd.DataFrame(rows, columns=names))).tobytes()

@@ -25,8 +25,8 @@ class PromotingHalving(SuccessiveHalving):
     rounded up, so that at least one trial is trained to its end.
     """
 
-    pauses: ClassVar[bool] = True
     several_metrics: ClassVar[bool] = False
+    pauses: ClassVar[bool] = True
 
     factor: int = 4
     """One in `factor` of the trials that reach a rung goes on, at once or later."""

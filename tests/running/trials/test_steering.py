@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +22,7 @@ from automl.config import (
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.sharing.shared_record import SharedRecord
 from automl.record.sharing.shared_requests import SharedRequestQueue
+from automl.record.sharing.study_fetch import fetch_edits
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.loop.asking import TrialAsker
@@ -31,6 +33,7 @@ from automl.running.setup.prepared_config import PreparedStudy
 from automl.running.setup.shared_sweep import PeerSweeps
 from automl.running.trials.disk_space import StartConditions
 from automl.running.trials.steering import StudySteering
+from automl.search.edited_space import SpaceHistory, edited_space
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.search.shared_study import SharedStudy, open_shared_storage
@@ -88,14 +91,17 @@ def trains(x: float) -> float:
     return x
 
 
+N_TRIALS = 60
+
+
 class SteeredSweep:
     """A sweep of a study in PostgreSQL, which takes requests and starts no trials."""
 
     def __init__(self, folder: Path, database: str, edits: tuple[StudyEdited, ...] = ()) -> None:
         folder.mkdir()
         config = Config(
-            study=StudyConfig(name="a", dir=str(folder), storage=database, n_trials=9),
-            space={"x": {"low": 0.0, "high": 1.0 + len(edits)}},
+            study=StudyConfig(name="a", dir=str(folder), storage=database, n_trials=N_TRIALS),
+            space=dict(edited_space(edits) or {"x": {"low": 0.0, "high": 1.0}}),
             objective=ObjectiveConfig(kind=ObjectiveKind.python, target=f"{__name__}:trains"),
             execution=ExecutionConfig(kind=ExecutionKind.inline),
             model=MLPFamily(),
@@ -110,10 +116,9 @@ class SteeredSweep:
         self.others = PeerSweeps(self.shared, self.study, nothing)
         self.requests = self.shared.requests
         self.executor = SimpleNamespace(renew=lambda entry: None)
-        self.asking = TrialAsker(nothing, 9, 0)
-        loop: Any = SimpleNamespace(
-            stop=None, running={}, asking=self.asking, queue=TrialQueue(), enqueue=print
-        )
+        self.asking = TrialAsker(nothing, N_TRIALS, 0)
+        loop: Any = SimpleNamespace(stop=None, running={}, asking=self.asking, queue=TrialQueue())
+        loop.enqueue = lambda trial: None
         holds = StartConditions(config.study, folder, lambda *told: None)
         self.outside = open_outside_trials(self.prepared, self.study, self.shared.log, folder)
         parts: Any = self
@@ -203,7 +208,11 @@ def test_an_edit_whose_sweep_was_killed_before_it_answered_is_not_made_again(
 
 def test_a_lowered_total_holds_for_every_sweep(sweeps: tuple[SteeredSweep, SteeredSweep]) -> None:
     one, other = sweeps
-    change = {"before": {"study.n_trials": 9}, "after": {"study.n_trials": 2}, "defaults": {}}
+    change = {
+        "before": {"study.n_trials": N_TRIALS},
+        "after": {"study.n_trials": 2},
+        "defaults": {},
+    }
     ask_sweeps(one, "edit", change)
     one.look()
     assert [one.study.ask() is not None for _ in range(3)] == [True, True, False]
@@ -230,3 +239,61 @@ def test_a_trial_is_stopped_by_the_sweep_that_has_it(
     answer = answered(one, request)
     assert answer is not None
     assert "there is no such trial; the study has 1, from 0 on" in answer.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_edits_and_points_between_kills_are_made_once_and_every_trial_is_of_its_space(
+    tmp_path: Path, database: str, seed: int
+) -> None:
+    """What a killed sweep has not answered, or not even read, another one does."""
+    rng, made = random.Random(seed), list[StudyRequest]()
+    with ExitStack() as stack:
+        folders = (tmp_path / str(n) for n in range(99))
+
+        def begin(edits: tuple[StudyEdited, ...] = ()) -> SteeredSweep:
+            return stack.enter_context(closing(SteeredSweep(next(folders), database, edits)))
+
+        sweeps = [begin() for _ in range(3)]
+        for step in range(40):
+            at = rng.randrange(3)
+            sweep = sweeps[at]
+            match rng.choice(["edit", "enqueue", "ask", "ask", "look", "look", "kill"]):
+                case "edit":
+                    now = sweep.edits()
+                    space = edited_space(now) or {"x": {"low": 0.0, "high": 1.0}}
+                    wide = {"low": 10.0 * step, "high": 10.0 * step + 1}
+                    before, after = {"space.x": space["x"]}, {"space.x": wide}
+                    change = {"before": before, "after": after, "defaults": {}}
+                    made.append(ask_sweeps(sweep, "edit", change))
+                case "enqueue":
+                    point = {"x": -1.0 - len(made)}
+                    given = {"points": [point], "outside": True}
+                    made.append(ask_sweeps(sweep, "enqueue", given))
+                case "ask":
+                    sweep.study.ask()
+                case "look":
+                    sweep.look()
+                case _:  # its answers are never written, and its trials end with their lease
+                    if rng.random() < 0.5:
+                        sweep.shared._look()
+                        sweep.steering.look(1e9)
+                    sweeps[at] = begin(fetch_edits(sweep.config.study))
+        for sweep in sweeps:
+            sweep.look()
+        edits = sweeps[0].edits()
+        assert sweeps[1].edits() == sweeps[2].edits() == edits == fetch_edits(sweep.config.study)
+        answers = {request.id: answered(sweep, request) for request in made}
+        assert None not in answers.values()
+        done = {request for request, answer in answers.items() if answer and answer.done}
+        assert [edit.id for edit in edits if edit.id not in done] == []
+        by_request = sweeps[0].study.by_request
+        assert done == {*(edit.id for edit in edits), *(r.partition(":")[0] for r in by_request)}
+        assert len({edit.id for edit in edits}) == len(edits)
+        history = SpaceHistory.from_edits(sweeps[0].prepared.space, edits)
+        assert edits, "some were made"
+        for sweep in sweeps:
+            assert sweep.study.by_request == by_request
+            for number in {*range(sweep.study.n_asked)} - {*by_request.values()}:
+                value = sweep.study.params(number)["x"]
+                assert history.at(number)["x"].domain.contains(value), number
