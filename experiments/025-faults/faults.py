@@ -285,7 +285,7 @@ def try_calls(library: str, n_calls: int) -> None:
                 said = (folder / "said").read_text(errors="replace")
                 told["hangs"] += code is None
                 told["tracebacks"] += "Traceback" in said
-                told["acknowledged metrics lost"] += n_lost(library, folder)
+                told["acknowledged metrics not stored then"] += n_lost(library, folder)
                 (folder / "said").unlink()
                 again = Sweep(library, folder).wait()
                 told["does not go on afterwards"] += again != 0
