@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.lossy_disk import lossy_disk
 from tests.mlflow_store import empty_database, programs_are_warm
+from tests.network_guard import GUARD
+from tests.network_guard.sitecustomize import LOG
 
 __all__ = ["empty_database", "lossy_disk", "programs_are_warm"]
 
@@ -36,6 +41,26 @@ _TOGETHER = "tests/execution/isolation"
 # What is imported to collect the tests (torch, MLflow, the tests) is never garbage: half a million
 # objects, which are not to be looked through while they are made, nor in each full collection.
 gc.disable()
+
+
+def pytest_configure() -> None:
+    """Let each process that the tests start connect to this machine alone."""
+    if LOG not in os.environ:  # else this is one process of several
+        os.environ[LOG] = tempfile.mkstemp(prefix="automl-tests-network-")[1]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if GUARD not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([GUARD, *filter(None, paths)])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where something connected elsewhere, even if it took the refusal for an answer."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    log = Path(os.environ.pop(LOG))
+    if refused := log.read_text():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.get_terminal_writer().write(f"\nconnected elsewhere:\n{refused}", red=True)
+    log.unlink()
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist tells no types

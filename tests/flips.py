@@ -1,4 +1,4 @@
-"""A bit that flips in a file: on a disk without checksums it may be any."""
+"""A bit that flips in a file, any on a disk without checksums, and an end that is torn off."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ def one_bit_flipped(content: bytes, n_times: int, seed: int = 2026) -> Iterator[
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         yield bytes(flipped)
+
+
+def torn_ends(content: bytes, n_times: int, seed: int = 2026) -> Iterator[bytes]:
+    """Return `content` without its end, cut at some of its last 4,096 bytes."""
+    places = range(max(0, len(content) - 4096), len(content))
+    for size in random.Random(seed).sample(places, min(n_times, len(places))):
+        yield content[:size]
 
 
 def unsealed(content: bytes) -> bytes:

@@ -23,7 +23,6 @@ ENTRIES = {
     "commands": 25,  # one file for each command
     "data": 20,
     "record": 16,
-    "search": 16,
     "search/samplers": 17,  # one file for each sampler
 }
 """Folders that may have more entries than `MAX_ENTRIES`, by their path in the package."""

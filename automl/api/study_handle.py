@@ -279,7 +279,7 @@ def begin_study(
     overrides: Sequence[str] | Mapping[str, Any],
 ) -> None:
     """Begin a study for experiments that no sweep runs. Raises ConfigError."""
-    from automl.running.setup.outside_study import begin_here
+    from automl.running.trials.outside_study import begin_here
 
     with COMPOSE_LOCK:
         lines = [*lines_of({"study.name": name, "study.dir": folder}), store_space(space)]

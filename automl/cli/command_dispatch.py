@@ -183,7 +183,7 @@ def run(arguments: CommandLine) -> int:
         return code
 
 
-_PLACES = ("study.name=", "study.dir=")
+_PLACES = ("study.name=", "study.dir=", "study.storage=")
 
 
 def _stored_composer(arguments: CommandLine) -> Callable[[], Config]:
@@ -204,9 +204,8 @@ def _stored_composer_if_changed(arguments: CommandLine) -> Callable[[], Config] 
 def _comparer(composed: ComposedConfig) -> Callable[[], bool]:
     """Return a function that tells whether the settings are those that the study has."""
     from automl.cli.stored_config import is_unchanged
-    from automl.record.studies import study_path
 
-    return lambda: is_unchanged(study_path(composed.config.study), composed.stored_config)
+    return lambda: is_unchanged(composed.config.study, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

@@ -66,6 +66,9 @@ class Command:
     file: str = ""
     """The module in `automl/commands/` whose function of the command's name runs it; empty: a
     module of the command's name, whose function is `run`."""
+    asks_sweeps: bool = False
+    """Whether it asks the sweeps of a study for something. Of a shared study it needs the database,
+    and settings, total and edits as they are there now."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -85,6 +88,7 @@ _ALL = (
         "resume",
         "go on with study.name=NAME from its own stored config",
         StoredPart.WHOLE,
+        asks_sweeps=True,
     ),
     Command(
         "status",
@@ -169,11 +173,13 @@ _ALL = (
         "edit",
         "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
         StoredPart.EDITABLE,
+        asks_sweeps=True,
     ),
     Command(
         "enqueue",
         "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
         StoredPart.WHOLE,
+        asks_sweeps=True,
         file="steering",
     ),
     Command(
@@ -182,6 +188,7 @@ _ALL = (
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
+        asks_sweeps=True,
     ),
     Command(
         "pause",
@@ -189,6 +196,7 @@ _ALL = (
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
+        asks_sweeps=True,
     ),
     Command(
         "ask",

@@ -26,6 +26,7 @@ from automl.cli.command_registry import DEFAULT_COMMAND, conf_dir
 from automl.cli.config_keys import DEFAULT_MODEL, config_groups, config_keys, unknown_key_text
 from automl.cli.hydra_application import application_base_config
 from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
+from automl.cli.joined_settings import compare_with_stored
 from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options, register_schemas
 from automl.cli.space_overrides import (
     canonical_space,
@@ -37,7 +38,6 @@ from automl.cli.stored_config import (
     SWEEP_CONFIG,
     ConfigBase,
     choose_base_config,
-    compare_with_stored,
     overrides_studies_folder,
     refuse_missing_keys,
     stored_config_text,
@@ -92,13 +92,16 @@ def compose_or_join(arguments: CommandLine, application: object = None) -> Compo
     is_sweep = arguments.command == DEFAULT_COMMAND and application is None
     if not is_sweep or not study.shared or study.name is None:
         return composed
-    from automl.record.sharing.study_fetch import fetch_stored_config  # loads psycopg
+    from automl.record.sharing.study_fetch import (  # loads psycopg
+        fetch_edits,
+        fetch_stored_config,
+    )
 
     stored = fetch_stored_config(study)
     if stored is None:  # this sweep starts the study
         return composed
     overrides, notes = compare_with_stored(
-        study.name, stored, composed.stored_config, arguments.overrides
+        *(study.name, stored, composed.stored_config, arguments.overrides), fetch_edits(study)
     )
     for note in notes:
         say_on_stdout(note)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,14 @@ from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
-from automl.cli.foreign_study import nested_texts, refuse_foreign_study
+from automl.cli.foreign_study import load_foreign_yaml, nested_texts, refuse_foreign_study
 from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space, override_text
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential
 from automl.record.study_files import StudyFiles
+from automl.trial import StudyEdited
 
 _FILES = ("data.path", "data.test_path")
 _STORES = ("tracking.uri", "study.storage")
@@ -137,7 +138,8 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     if config.warm:  # a clone learns from its original
         names = [config.study.name, *config.study.warm_from]
         plain["study"]["warm_from"] = list(dict.fromkeys(names))
-    plain["study"]["name"] = config.study.new_name or plain["study"]["name"]
+    if config.study.new_name is not None:
+        plain["study"] |= {"name": config.study.new_name, "n_edits": 0}
     plain["study"]["new_name"], plain["warm"], plain["which"] = None, False, None
     plain["study"]["relative_to"] = str(Path.cwd())
     plain["data"]["split_to"] = None  # the split is written once
@@ -194,7 +196,7 @@ def choose_base_config(arguments: CommandLine, overrides: Sequence[Override]) ->
         )
     assert study.name is not None
     path = Path(study.dir) / study.name
-    _register_stored(path, overrides, command.stored)
+    _register_stored(path, overrides, command)
     # The folder may have been moved or copied since: its current place counts.
     own_place = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
     return ConfigBase(STORED_NAME, own_place, path)
@@ -245,7 +247,7 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
         if key in config_groups():
             raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
         raise ConfigError(f"{key}: must be given: {key}=…")
-    for key, text in nested_texts(_plain(config)):
+    for key, text in nested_texts(plain_values(config)):
         if text != NOT_STORED_TEXT:
             continue
         study = "a study" if base.study is None else f"study {base.study.name}"
@@ -256,15 +258,24 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
         )
 
 
-def _register_stored(study: Path, overrides: Sequence[Override], stored_part: StoredPart) -> None:
+def _register_stored(study: Path, overrides: Sequence[Override], command: Command) -> None:
     """Register the stored config with Hydra under STORED_NAME."""
-    stored = OmegaConf.load(file := StudyFiles(study).config)
+    stored_part = command.stored
+    stored = load_foreign_yaml(file := StudyFiles(study).config)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     whole = stored_part in (StoredPart.WHOLE, StoredPart.EDITABLE)
     replaced = replaced_sections(overrides)
     if whole:
-        _apply_edits(stored, study)
+        address = _value_of("study.storage", overrides) or OmegaConf.select(
+            stored, "study.storage", throw_on_resolution_failure=False
+        )
+        stored_study = StudyConfig(name=study.name, dir=str(study.parent))
+        stored_study.storage = None if address is None else str(address)
+        if stored_study.shared and command.asks_sweeps:
+            refuse_foreign_study(study, plain_values(stored), overrides)
+            _bring_up_to_date(stored, stored_study)
+        _apply_new_edits(stored, stored_study)
     if stored_part is StoredPart.EDITABLE:
         _drop_notes_on_credentials(stored)
     _schema_for_kind(stored)
@@ -274,33 +285,64 @@ def _register_stored(study: Path, overrides: Sequence[Override], stored_part: St
         _choose_option(stored, "model", "mlp")  # no model is used; any other needs its settings
     kept_keys = [str(key) for key in stored if whole or key in ("defaults", "tracking")]
     given_keys = [override.key_or_group for override in overrides]
-    plain = _plain(stored)
+    plain = plain_values(stored)
     for key, path in absolute_stored_paths(study, plain, given_keys, Path.cwd()).items():
         OmegaConf.update(stored, key, path)
     node = OmegaConf.masked_copy(stored, [key for key in kept_keys if key not in replaced])
     storage = (plain.get("study") or {}).get("storage")
-    if stored_part is StoredPart.STORES and storage not in (None, NOT_STORED_TEXT):
+    unknown = (None,) if command.asks_sweeps else (None, NOT_STORED_TEXT)
+    if stored_part is StoredPart.STORES and storage not in unknown:
         node["study"] = OmegaConf.masked_copy(stored["study"], ["storage"])
-    refuse_foreign_study(study, _plain(node), overrides)
+    refuse_foreign_study(study, plain_values(node), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
-def is_unchanged(study: Path, stored_config: str) -> bool:
+def is_unchanged(study: StudyConfig, stored_config: str) -> bool:
     """Return whether a composed config has the settings that the study has now, wherever the
     command was given."""
-    stored = OmegaConf.load(StudyFiles(study).config)
+    assert study.name is not None
+    stored = load_foreign_yaml(StudyFiles(Path(study.dir) / study.name).config)
     assert isinstance(stored, DictConfig), "the config was composed from it"
-    _apply_edits(stored, study)
-    now, given = _plain(stored), _plain(OmegaConf.create(stored_config))
+    if study.shared:
+        _bring_up_to_date(stored, study)
+    _apply_new_edits(stored, study)
+    now, given = plain_values(stored), plain_values(OmegaConf.create(stored_config))
     now["study"]["relative_to"] = given["study"]["relative_to"]
     return bool(now == given)
 
 
-def _apply_edits(stored: DictConfig, study: Path) -> None:
-    """Change the settings that the last sweep stored by the edits since."""
+def _bring_up_to_date(stored: DictConfig, study: StudyConfig) -> None:
+    """Bring the folder of a shared study up to date, if it has begun, and its total of trials.
+
+    Raises ConfigError where the database cannot be used, and StorageError.
+    """
+    from automl.record.sharing.study_fetch import (  # loads psycopg
+        fetch_stored_config,
+        fetch_study,
+    )
+
+    if fetch_stored_config(study) is not None:
+        stored["study"]["n_trials"] = fetch_study(study).n_trials
+
+
+def _apply_new_edits(stored: DictConfig, study: StudyConfig) -> None:
+    """Change the settings that the last sweep stored by the edits since.
+
+    The log of a shared study has sweeps of other folders, so its settings tell how many they have.
+    """
     from automl.record.event_log import read_edits  # most commands read no log here
 
-    for edit in read_edits(StudyFiles(study).events, since_sweep=True):
+    log = StudyFiles(Path(study.dir) / str(study.name)).events
+    edits = read_edits(log, since_sweep=not study.shared)
+    if study.shared:
+        n_edits = stored["study"].get("n_edits", 0)
+        stored["study"]["n_edits"], edits = len(edits), edits[n_edits:]
+    apply_edits(stored, edits)
+
+
+def apply_edits(stored: DictConfig, edits: Iterable[StudyEdited]) -> None:
+    """Change stored settings by edits, one after another."""
+    for edit in edits:
         for key in dict.fromkeys((*edit.before, *edit.after)):
             group, _, name = key.partition(".")
             section = stored[group]
@@ -319,6 +361,8 @@ def _drop_notes_on_credentials(node: DictConfig) -> None:
         value = node._get_node(key)
         if isinstance(value, DictConfig):
             _drop_notes_on_credentials(value)
+        elif key == "storage":
+            continue  # which tells where the edit goes
         elif isinstance(value, Node) and value._value() == NOT_STORED_TEXT:
             del node[key]
 
@@ -346,7 +390,7 @@ def _choose_option(stored: DictConfig, group: str, name: str) -> None:
 def _is_ours(stored: DictConfig) -> bool:
     """Return whether `stored_config_text` can have written the config, which names only schemas."""
     keys = {*config_keys(Config), "defaults"}
-    plain = _plain(stored)
+    plain = plain_values(stored)
     defaults = plain.get("defaults")
     return set(plain) <= keys and isinstance(defaults, list) and all(map(_names_schemas, defaults))
 
@@ -386,65 +430,6 @@ def _list_studies(folder: Path, names: Sequence[str]) -> str:
     return f"The folder {folder} holds none; study.dir=… names another."
 
 
-# --- joining a shared study -----------------------------------------------------------------------
-
-_SHARED_GROUPS = ("sampler", "pruner")
-_SHARED_KEY = "study.checkpoints"
-
-
-def compare_with_stored(
-    name: str, stored_text: str, own_text: str, given: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Return the overrides by which a sweep takes settings of the shared study `name`, and a note
-    on each setting that differs. Those that are given on the command line are not taken.
-
-    The settings that define the trials must be the same (`search/study_identity.py` compares them),
-    and the devices are each sweep's own. Those between, how the study searches and where its
-    checkpoints are kept, should not differ by chance, where machines have other config files or
-    another version.
-    """
-    stored, own = (_plain(OmegaConf.create(text)) for text in (stored_text, own_text))
-    overrides: list[str] = []
-    notes: list[str] = []
-    for key, lines in _differences(stored, own):
-        text = " ".join(lines)
-        own_lines = [line for line in given if _gives_key(key, line)]
-        if own_lines:
-            own_text = " ".join(own_lines)
-            notes.append(f"study {name} was begun with {text}; this sweep has {own_text}")
-        else:
-            overrides += lines
-            notes.append(f"{text}: as study {name} was begun, which this sweep joins")
-    return overrides, notes
-
-
-def _differences(stored: Any, own: Any) -> Iterator[tuple[str, list[str]]]:
-    """Yield each group or key that differs here, and the overrides that give it the study's
-    value."""
-    for group in _SHARED_GROUPS:
-        option, *values = _group_overrides(group, stored)
-        own_lines = _group_overrides(group, own)
-        changed = [line for line in values if line not in own_lines]
-        if changed or option not in own_lines:
-            yield group, [option, *changed]
-    section, _, key = _SHARED_KEY.partition(".")
-    kept, own_value = stored[section].get(key), own[section].get(key)
-    if kept not in (None, own_value, NOT_STORED_TEXT):
-        yield _SHARED_KEY, [f"{_SHARED_KEY}={override_text(kept)}"]
-
-
-def _group_overrides(group: str, config: Mapping[str, Any]) -> list[str]:
-    """Return the option of a group and each of its values, as overrides."""
-    schema = next(entry[group] for entry in config["defaults"] if group in entry)
-    values = config[group] or {}
-    option = f"{group}={str(schema).removesuffix(SCHEMA_SUFFIX)}"
-    return [option, *(f"{group}.{key}={override_text(values[key])}" for key in values)]
-
-
-def _gives_key(key: str, line: str) -> bool:
-    given_key = line.lstrip("+~").partition("=")[0].partition("@")[0]
-    return given_key == key or given_key.startswith(f"{key}.")
-
-
-def _plain(node: DictConfig | ListConfig) -> Any:
+def plain_values(node: DictConfig | ListConfig) -> Any:
+    """Return the content of a config as it is written, references unresolved."""
     return OmegaConf.to_container(node, resolve=False)

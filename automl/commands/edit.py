@@ -7,9 +7,10 @@ checks and the event are in `automl/running/setup/edited_study.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from automl.commands.models.study_opening import fetch_shared_study, open_requests
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.event_log import EventLog, read_edits
@@ -18,15 +19,16 @@ from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import edit_lines
 from automl.record.study_requests import (
+    EDIT,
     RequestAnswer,
-    RequestInbox,
+    RequestQueue,
     StudyRequest,
-    answer_request,
-    wait_for_answer,
-    write_request,
 )
 from automl.record.texts import say_on_stdout
 from automl.running.display.machine_output import write_answer
+
+if TYPE_CHECKING:
+    from automl.running.setup.prepared_config import PreparedStudy
 
 ANSWER_SECONDS = 30.0
 """How long the answer of a running sweep is waited for, which comes in half a second."""
@@ -41,7 +43,7 @@ def run(config: Config, stored_config: str, stored: Config, compose_stored: Comp
 
     `stored`: the settings that the study had before `config` was composed.
     """
-    from automl.running.setup.edited_study import EDIT, SettingsChange, refuse_uneditable_study
+    from automl.running.setup.edited_study import SettingsChange, refuse_uneditable_study
 
     refuse_uneditable_study(config)
     change = SettingsChange.between(stored, config)
@@ -55,9 +57,11 @@ def run(config: Config, stored_config: str, stored: Config, compose_stored: Comp
         )
     arguments: Mapping[str, Any] = {"undo": True} if config.undo else vars(change)
     path = study_path(config.study).absolute()
-    request = write_request(path, EDIT, arguments)
-    answer = wait_for_answer(path, request, ANSWER_SECONDS)
-    answer = answer or _make_edits(config.study, request, compose_stored)
+    with open_requests(config.study, path) as requests:
+        request = requests.write(EDIT, arguments)
+        answer = requests.wait_for_answer(request, ANSWER_SECONDS)
+        if answer is None:
+            answer = _make_edits(config.study, requests, request, compose_stored)
     if not answer.done:
         raise ConfigError(answer.text)
     lines = answer.text.split("; ")
@@ -68,18 +72,25 @@ def run(config: Config, stored_config: str, stored: Config, compose_stored: Comp
 
 
 def _make_edits(
-    study: StudyConfig, request: StudyRequest, compose_stored: ComposeStored
+    study: StudyConfig,
+    requests: RequestQueue,
+    request: StudyRequest,
+    compose_stored: ComposeStored,
 ) -> RequestAnswer:
-    """Make the pending edits of a study that no sweep holds, and return the answer to `request`.
+    """Make the pending edits of a study on which no sweep works, and return the answer to
+    `request`.
 
     Raises AutoMLError; the request then stays for the next sweep, unless it was refused.
     """
     try:
-        with StudyDirectory.open(study, must_exist=True) as directory:
-            _answer_all(directory.path, compose_stored)
+        # The edits of a shared study are put in order by its database.
+        with nullcontext() if study.shared else StudyDirectory.open(study, must_exist=True):
+            for pending in requests.pending():
+                if pending.kind == EDIT:
+                    requests.answer(pending, _make_edit(study, pending, compose_stored))
     except StudyInUseError:
         pass  # another command or sweep has come in between, which answers
-    answer = wait_for_answer(study_path(study), request, ANSWER_SECONDS)
+    answer = requests.wait_for_answer(request, ANSWER_SECONDS)
     if answer is None:
         raise StudyInUseError(
             f"study.name={study.name}: its sweep has not answered within {ANSWER_SECONDS:.0f} s; "
@@ -89,32 +100,39 @@ def _make_edits(
     return answer
 
 
-def _answer_all(path: Path, compose_stored: ComposeStored) -> None:
-    from automl.running.setup.edited_study import EDIT
-
-    with EventLog.open(StudyFiles(path).events) as log:
-        for request in RequestInbox(path).pending():
-            if request.kind == EDIT:
-                answer_request(path, request, _make_edit(path, log, request, compose_stored))
-
-
 def _make_edit(
-    path: Path, log: EventLog, request: StudyRequest, compose_stored: ComposeStored
+    study: StudyConfig, request: StudyRequest, compose_stored: ComposeStored
 ) -> RequestAnswer:
-    """Make an edit of a study whose lock is held, as its sweep would. Raises StorageError."""
+    """Make an edit as a sweep would. Raises StorageError."""
     from automl.running.setup.edited_study import edit_study
     from automl.running.setup.preparation import prepare_study
     from automl.search.storage import count_trials
 
-    edits = read_edits(StudyFiles(path).events)
-    made = next((edit for edit in edits if edit.id == request.id), None)
-    if made is None:
+    path = study_path(study)
+    while True:
+        fetched, config = fetch_shared_study(study), compose_stored()
+        edits = read_edits(StudyFiles(path).events)
+        if fetched is not None and edits != fetched.edits:
+            raise StudyInUseError(f"{path}: another process brings the folder up to date")
+        made = next((edit for edit in edits if edit.id == request.id), None)
+        if made is not None:
+            return RequestAnswer("; ".join(edit_lines(made)))
+        n_trials = count_trials(study, path) if fetched is None else fetched.n_asked
         try:
-            config = compose_stored()
             prepared = prepare_study(config, edits=edits)
-            n_trials = count_trials(config.study, path)
-            _, made = edit_study(prepared, edits, request, n_trials)
+            prepared, _ = edit_study(prepared, edits, request, n_trials)
         except (ConfigError, TypeError) as error:
             return RequestAnswer(str(error), done=False)
-        log.append(made)
-    return RequestAnswer("; ".join(edit_lines(made)))
+        _record_edit(study, prepared)
+
+
+def _record_edit(study: StudyConfig, prepared: PreparedStudy) -> None:
+    """Record the last edit of the study, unless another one came in between."""
+    edit, n_edits = prepared.edits[-1], len(prepared.edits) - 1
+    if study.shared:
+        from automl.record.sharing.shared_requests import record_edit
+
+        record_edit(study, edit, n_edits=n_edits, n_trials=prepared.edited_total)
+        return
+    with EventLog.open(StudyFiles(study_path(study)).events) as log:
+        log.append(edit)

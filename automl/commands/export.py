@@ -32,7 +32,7 @@ from automl.models.family import Family
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
-from automl.record.texts import say_on_stdout
+from automl.record.texts import parse_json, say_on_stdout
 from automl.running.display.console import CommandConsole, open_console
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ExportTuned
@@ -389,7 +389,7 @@ def find_package(folder: Path, file: Path) -> ServedPackage | None:
     """Return the export in the folder, if it is complete, and this version made it from the model
     `file`."""
     try:
-        schema = json.loads((folder / "schema.json").read_text("utf-8"))
+        schema = parse_json((folder / "schema.json").read_text("utf-8"))
         is_valid = (
             schema["format"] == ExportFormat.onnx.value
             and schema["model_file"]["sha256"] == file_sha256(file)

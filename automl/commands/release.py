@@ -50,7 +50,7 @@ from automl.record.disk import write_durably
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
-from automl.record.texts import say_on_stdout
+from automl.record.texts import parse_json, say_on_stdout
 from automl.running.display.console import open_console
 from automl.running.refit.refit_task import ensemble_to_refit
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
@@ -165,7 +165,7 @@ def step_key(**decides: Any) -> str:
 def _read(path: Path) -> dict[str, StepDone]:
     """Return the steps of the file; an unreadable file has none."""
     try:
-        steps = json.loads(path.read_bytes())
+        steps = parse_json(path.read_bytes())
         return {
             str(name): StepDone(
                 str(step["key"]),

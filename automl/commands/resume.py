@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from automl.commands.models.study_opening import open_requests
 from automl.commands.steering import ask_sweep
 from automl.commands.sweep import load_and_run_sweep
 from automl.config import Config
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
 from automl.record.studies import study_path
-from automl.record.study_directory import is_study_held
 
 
 def run(config: Config, stored_config: str, is_unchanged: Callable[[], bool]) -> int:
@@ -23,7 +23,10 @@ def run(config: Config, stored_config: str, is_unchanged: Callable[[], bool]) ->
     keeps. Raises AutoMLError.
     """
     path = study_path(config.study)
-    if not config.study.shared and is_study_held(path) and is_unchanged():
-        with suppress(ConfigError):  # it is not paused, which opening the study tells better
+    with open_requests(config.study, path) as requests:
+        is_served = requests.is_served()
+    if is_served and is_unchanged():
+        # A shared study may have a sweep more, and opening another one tells best why it may not.
+        with suppress(AutoMLError if config.study.shared else ConfigError):
             return ask_sweep(path, config.study, "resume", {})
     return load_and_run_sweep(config, stored_config, resume=True)

@@ -46,7 +46,8 @@ def run(config: Config, stored_config: str) -> int:
     is_running = _is_running(path)
     record = read_study(path)
     if fetched is not None and not is_running:
-        print_view(_view_of_record(path, record, fetched), _note_of_shared(config.study, fetched))
+        shown = _view_of_record(path, record, fetched)
+        print_view(shown, _note_of_shared(config.study, fetched), record.edits)
         return 0
     # It may have been moved or renamed since.
     view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from automl.commands.models.study_opening import fetch_shared_study, open_requests
 from automl.config import Config, ObjectiveKind, StudyConfig, ToldState
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.studies import (
@@ -27,15 +28,9 @@ from automl.record.studies import (
     study_path,
     unreadable_text,
 )
-from automl.record.study_directory import is_study_held, study_command
+from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
-from automl.record.study_requests import (
-    RequestAnswer,
-    StudyRequest,
-    wait_for_answer,
-    withdraw_request,
-    write_request,
-)
+from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
 from automl.running.display.machine_output import write_answer
 from automl.running.setup.identity_settings import flat_settings
@@ -44,7 +39,8 @@ OUTSIDE_SECONDS = 30.0
 """How long `ask` and `tell` wait for whoever holds the study. A sweep answers in half a second, and
 several that ask where no sweep works wait for each other."""
 ANSWER_SECONDS = 5.0
-"""A sweep looks for requests four times a second; it may be busy with a sampler or a slow disk."""
+"""A sweep looks for requests four times a second, in a database once; it may be busy with a sampler
+or a slow disk."""
 
 
 def enqueue(config: Config, stored_config: str) -> int:
@@ -58,8 +54,11 @@ def enqueue(config: Config, stored_config: str) -> int:
             "for each param."
         )
     path, n_trials = study_path(config.study), 0
-    if not is_study_held(path):
+    with open_requests(config.study, path) as requests:
+        is_served = requests.is_served()
+    if not is_served:
         _check_points(points, config)
+        fetch_shared_study(config.study)
         n_trials = len(read_study(path).trials) + len(points)
     arguments = {"points": points, "outside": given.outside}
     more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
@@ -112,7 +111,11 @@ def stop(config: Config, stored_config: str) -> int:
     arguments = {"trial": trial, "as": config.stop.outcome.name}
     if trial is None:
         return ask_sweep(path, config.study, "stop", arguments)
-    if not is_study_held(path):
+    study = _study_at(path, config.study)
+    with open_requests(study, path) as requests:
+        is_served = requests.is_served()
+    if not is_served:
+        fetch_shared_study(study)
         _check_stoppable(path, trial, config.study.decided_n_trials)
     return ask_sweep(path, config.study, "stop", arguments, later="")
 
@@ -146,18 +149,15 @@ def ask_sweep(
     starts it; None: it may not. Raises ConfigError for what the sweep refuses, or where none works,
     and AutoMLError for a sweep that does not answer.
     """
-    study = StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
-    if study.shared:
-        raise ConfigError(
-            f"{kind}: study {path.name} is shared by sweeps of several machines, which take no "
-            "requests. Ctrl-C stops the sweep of a machine."
-        )
-    may_ask = later is not None or is_study_held(path)
-    request = write_request(path, kind, arguments) if may_ask else None
-    answer = None if request is None else wait_for_answer(path, request, ANSWER_SECONDS)
+    study = _study_at(path, study)
+    with open_requests(study, path) as requests:
+        may_ask = later is not None or requests.is_served()
+        request = requests.write(kind, arguments) if may_ask else None
+        answer = None if request is None else requests.wait_for_answer(request, ANSWER_SECONDS)
+        is_served = answer is None and requests.is_served()
     if answer is not None and not answer.done:
         raise ConfigError(f"{kind}: {answer.text}")
-    if answer is None and is_study_held(path):
+    if is_served:
         raise AutoMLError(
             f"{kind}: the sweep has not answered within {ANSWER_SECONDS:g} s; it does so as soon "
             f"as it can. See what it does: {study_command('status', study)}"
@@ -173,6 +173,10 @@ def ask_sweep(
     say_on_stdout(text)
     write_answer({"study": path.name, "answered": answer is not None, "answer": text})
     return 0
+
+
+def _study_at(path: Path, study: StudyConfig) -> StudyConfig:
+    return StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
 
 
 ComposeStored: TypeAlias = Callable[[], Config]
@@ -196,7 +200,7 @@ def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None
         say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
     if len(trials) < config.ask.n:
         say_on_stdout(answer.text)
-    goal = {"metric": study.metric, "direction": study.decided_direction}
+    goal = {"metric": study.metric, "direction": study.direction}
     write_answer({"study": path.name, "trials": trials, **goal})
     return 0
 
@@ -233,11 +237,12 @@ def ask_outside(config: Config, stored_config: str) -> RequestAnswer:
 
 def tell_outside(config: Config, stored_config: str) -> RequestAnswer:
     """Have the study record what `config.tell` says of a trial. Raises AutoMLError."""
-    told, metric = config.tell, config.study.metric
+    told, metric = config.tell, config.study.leading_metric
     if told.trial is None:
         raise ConfigError("tell needs the number of a trial: trial=7 value=0.3")
     steps = {step: {metric: value} for step, value in (told.steps or {}).items()}
-    value, metrics, state = told.value, told.metrics or {}, told.state
+    metrics, state = dict(told.metrics or {}), told.state
+    value = metrics.pop(metric, None) if told.value is None else told.value
     if told.step is not None:
         at_step = metrics if value is None else {**metrics, metric: value}
         steps, metrics, value = {**steps, told.step: at_step}, {}, None
@@ -267,19 +272,20 @@ def _have_answered(
             "trials to experiments outside. Begin a study without study.storage for them."
         )
     deadline = time.monotonic() + OUTSIDE_SECONDS
+    requests = FolderRequestQueue(path)
     request: StudyRequest | None = None
     answer: RequestAnswer | None = None
     while answer is None and time.monotonic() < deadline:
-        if is_study_held(path) and StudyFiles(path).config.exists():
-            request = request or write_request(path, kind, arguments)
-            answer = wait_for_answer(path, request, deadline - time.monotonic())
+        if requests.is_served() and StudyFiles(path).config.exists():
+            request = request or requests.write(kind, arguments)
+            answer = requests.wait_for_answer(request, deadline - time.monotonic())
         else:
-            from automl.running.setup.outside_study import answer_here  # loads Optuna
+            from automl.running.trials.outside_study import answer_here  # loads Optuna
 
             mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
             answer = answer_here(config, stored_config, mine)
     if request is not None:
-        withdraw_request(path, request)
+        requests.withdraw(request)
     if answer is None:
         raise StudyInUseError(
             f"{kind}: whoever holds study {path.name} has not answered within "

@@ -63,7 +63,8 @@ def rename(config: Config, stored_config: str) -> int:
     if study.storage is not None:
         raise ConfigError(
             f"study.name={study.name}: it is kept in {mask_urls(study.storage)} under this name, "
-            "which other machines use, too; a study in a database keeps its name."
+            "which other machines use, too; a study in a database keeps its name. Begin one like "
+            f"it under the new name: {study_command('clone', study)} study.new_name={new_name}"
         )
     renamed = replace(study, name=new_name, new_name=None)
     directory = study_path(study)

@@ -85,6 +85,8 @@ class StudyConfig:
     """The name that `rename` gives the study, and `clone` the new one."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    n_edits: int = 0
+    """Set by a sweep itself: how many edits of a shared study the stored settings have."""
     repeats: int = 1
     """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)

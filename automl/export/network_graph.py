@@ -110,6 +110,8 @@ class ScoringModule(nn.Module):
         self._weights = [*weights]
         self._task = task
         self._mean, self._scale = unit
+        self.sharpness = 1.0
+        """Factor of the mean's class scores."""
 
     def forward(
         self, numbers: torch.Tensor | None = None, codes: torch.Tensor | None = None
@@ -124,7 +126,10 @@ class ScoringModule(nn.Module):
         answers = [
             self._answer(network(features.to(dtype))) * weight for network, dtype, weight in members
         ]
-        return torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
+        answer = torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
+        if self.sharpness == 1.0:
+            return answer
+        return torch.softmax(self.sharpness * answer.log(), 1)
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -141,6 +146,12 @@ def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]
     return list(zip(model.members, model.weights, strict=True))
 
 
+def sharpness_of(predictor: Predictor) -> float:
+    """Return the factor of the class scores of a mean; 1 for a single model."""
+    model = predictor.trained_model
+    return model.sharpness if isinstance(model, MeanModel) else 1.0
+
+
 def is_network_predictor(predictor: Predictor) -> bool:
     """Return whether the model is a network or the mean of several, so that torch runs it."""
     return all(isinstance(model, NetworkModel) for model, _ in weighted_models(predictor))
@@ -151,13 +162,15 @@ def make_scoring_module(predictor: Predictor) -> ScoringModule:
     members = weighted_models(predictor)
     networks = [model for model, _ in members if isinstance(model, NetworkModel)]
     assert len(networks) == len(members), "callers check `is_network_predictor` first"
-    return ScoringModule(
+    module = ScoringModule(
         predictor.columns,
         networks,
         weights=[weight for _, weight in members],
         task=predictor.task,
         unit=predictor.unit,
-    ).eval()
+    )
+    module.sharpness = sharpness_of(predictor)
+    return module.eval()
 
 
 def graph_inputs(columns: TableColumns, rows: TableRows) -> dict[str, npt.NDArray[Any]]:

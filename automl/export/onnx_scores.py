@@ -6,7 +6,6 @@ reader opens it, not the reader in the export.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from automl.errors import AutoMLError
 from automl.export.formats import EXPORT_FORMATS
 from automl.export.package import EXPORT_LAYOUT, SCHEMA_FILE
 from automl.export.reader import Model
+from automl.record.texts import parse_json
 
 _N_AT_ONCE = 10_000
 
@@ -56,7 +56,7 @@ def score_export(folder: Path, rows: Sequence[Mapping[str, Any]], dataset: Datas
 
 def _open(folder: Path) -> Model:
     try:
-        schema = json.loads((folder / SCHEMA_FILE).read_text("utf-8"))
+        schema = parse_json((folder / SCHEMA_FILE).read_text("utf-8"))
         known = schema["layout"], schema["format"], schema["file"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotComparableError(f"its {SCHEMA_FILE} cannot be read ({error})") from error

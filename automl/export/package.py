@@ -47,6 +47,7 @@ from automl.export.tracing import trace_module
 from automl.models.families.tree_arrays import NO_BORDERS, BorderedModel, Borders
 from automl.models.predictor import Predictor
 from automl.record.disk import make_folder, replace_folder
+from automl.record.texts import parse_json
 
 EXPORT_LAYOUT = "automl-export-1"
 """The version of `schema.json`, which names it; a change of the schema's meaning raises it."""
@@ -304,7 +305,7 @@ def _refuse_other_content(to: Path) -> None:
     if not to.exists() or (to.is_dir() and not any(to.iterdir())):
         return
     try:
-        is_ours = json.loads((to / SCHEMA_FILE).read_text("utf-8"))["layout"].startswith(
+        is_ours = parse_json((to / SCHEMA_FILE).read_text("utf-8"))["layout"].startswith(
             "automl-export"
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

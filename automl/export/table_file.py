@@ -11,7 +11,7 @@ import onnx
 
 from automl.errors import ConfigError
 from automl.export import formats
-from automl.export.network_graph import ScoringModule, weighted_models
+from automl.export.network_graph import ScoringModule, sharpness_of, weighted_models
 from automl.export.table_graph import OnnxDrawable, TableGraph, estimate_file_bytes
 from automl.export.tracing import trace_module
 from automl.models.families.boosting.heavy import BoostingModel
@@ -35,6 +35,9 @@ def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: P
     if networks:
         answers.append(graph.take_in(_of_networks(predictor, networks, example)))
     answer = answers[0] if len(answers) == 1 else graph.add("Sum", *answers)
+    if (sharpness := sharpness_of(predictor)) != 1.0:
+        scores = _times(graph, graph.add("Log", answer), sharpness)
+        answer = graph.add("Softmax", scores, axis=1)
     file.write_bytes(
         graph.model(answer, task, predictor.trained_model.n_outputs).SerializeToString()
     )

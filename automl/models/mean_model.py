@@ -33,17 +33,19 @@ class MeanModel:
         task: Task,
         weights: Sequence[float] | None = None,
         sizes: Sequence[int] | None = None,
+        sharpness: float = 1.0,
     ) -> None:
         """Join `members`, which have `weights`; None: all weights are the same.
 
         `sizes` are the numbers of members of one trial each, which stand one after another; None:
-        each member is a trial of its own. Raises ValueError if the members differ in their number
-        of outputs.
+        each member is a trial of its own. `sharpness` is the factor of the mean's class scores.
+        Raises ValueError if the members differ in their number of outputs.
         """
         self.members, self._task = tuple(members), task
         self._sizes = tuple(sizes or [1] * len(members))
         self.weights = tuple(weights or [1 / len(members)] * len(members))
         """Weight of each member; they sum to 1."""
+        self.sharpness = sharpness if task is Task.classification else 1.0
         found = {model.n_outputs for model in members}
         check_content(len(found) == 1, "models of several numbers of outputs", found)
         (self._n_outputs,) = found
@@ -79,15 +81,19 @@ class MeanModel:
             self._task,
             [self.weights[i] / total for i in kept],
             [self._sizes[g] for g in heaviest],
+            self.sharpness,
         )
 
     def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
-        """Return scores whose softmax is the mean of the members' probabilities, or mean values."""
+        """Return scores whose softmax is the mean of the members' probabilities, or mean values.
+
+        The scores are multiplied by `sharpness`.
+        """
         return self.mean([model.outputs(columns, rows) for model in self.members])
 
     def mean(self, member_outputs: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
         """Return the model's outputs (N, C) for those of each member (N, C)."""
-        return mean_outputs(np.stack(member_outputs), self._task, self.weights)
+        return self.sharpness * mean_outputs(np.stack(member_outputs), self._task, self.weights)
 
 
 def mean_outputs(
@@ -118,11 +124,11 @@ def judged_outputs(model: TrainedModel, dataset: Dataset) -> npt.NDArray[np.floa
         raise ValueError(f"{max(1, len(members))} models for {n_folds} folds")
     begins = range(0, len(members), n_folds)
     by_trial = [_outputs_of_trial(members[begin : begin + n_folds], dataset) for begin in begins]
-    if len(by_trial) == 1:
-        return by_trial[0]
     assert isinstance(model, MeanModel), "it has members"
+    if len(by_trial) == 1:
+        return model.sharpness * by_trial[0]
     weights = [sum(model.weights[begin : begin + n_folds]) for begin in begins]
-    return mean_outputs(np.stack(by_trial), dataset.task, weights)
+    return model.sharpness * mean_outputs(np.stack(by_trial), dataset.task, weights)
 
 
 def _outputs_of_trial(members: Sequence[TrainedModel], dataset: Dataset) -> npt.NDArray[np.float64]:

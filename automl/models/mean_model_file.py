@@ -18,7 +18,7 @@ import numpy as np
 
 from automl.config import Task
 from automl.data.dataset import Dataset
-from automl.data.scoring.ensemble_selection import select_ensemble
+from automl.data.scoring.ensemble_selection import choose_sharpness, select_ensemble
 from automl.data.scoring.label_thresholds import (
     best_threshold,
     held_out_thresholds,
@@ -32,6 +32,7 @@ from automl.errors import AutoMLError
 from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.model_file import (
     REFITTED_KEY,
+    SHARPNESS_KEY,
     THRESHOLD_KEY,
     EnsembleFileJob,
     EnsembleFileResult,
@@ -55,6 +56,9 @@ from automl.record.disk import replace_folder
 from automl.record.study_files import BEST_CHECKPOINT_FILE, IMPORTANCES_PLOT
 from automl.trial import trial_name
 
+LEARNED_KEYS = (THRESHOLD_KEY, SHARPNESS_KEY)
+"""Keys of what was learned from the rows that judge; a refit, which has none, keeps it."""
+
 
 def write_refit(job: RefitFileJob) -> None:
     """Write the file of a job; if that fails, a former file stays. Raises AutoMLError."""
@@ -64,12 +68,10 @@ def write_refit(job: RefitFileJob) -> None:
         content = members_content(states, job.weights)
     else:
         content = contents[0] | {"state": join_states(states)}
-    if job.searched_model is not None and THRESHOLD_KEY not in content["state"]:
+    if job.searched_model is not None:
         searched_state = read_checkpoint(Path(job.searched_model))["state"]
-        content["state"] = {
-            **content["state"],
-            **{key: searched_state[key] for key in (THRESHOLD_KEY,) if key in searched_state},
-        }
+        kept = {key: searched_state[key] for key in LEARNED_KEYS if key in searched_state}
+        content["state"] = {**kept, **content["state"]}
     if len(contents) > 1:
         content["metrics"] = {}  # nobody measured their mean
     content |= {"study": job.study, REFITTED_KEY: asdict(job.refitted)}
@@ -195,6 +197,8 @@ def write_from_candidates(
     }
     if selection.threshold is not None:
         content["state"] = {**content["state"], THRESHOLD_KEY: selection.threshold}
+    if selection.sharpness != 1.0:
+        content["state"] = {**content["state"], SHARPNESS_KEY: selection.sharpness}
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
@@ -216,6 +220,8 @@ class EnsembleSelection:
     """Metrics of the trial that was named first, by itself, by trial."""
     threshold: float | tuple[float, ...] | None
     """Label threshold of their mean, if a member has a threshold; else None."""
+    sharpness: float = 1.0
+    """Factor of the class scores of their mean."""
 
 
 class EnsembleCandidates:
@@ -267,6 +273,10 @@ class EnsembleCandidates:
         members = {known[i]: chosen.weights[i] for i in chosen.members}
         member_outputs = np.stack([self._outputs[trial] for trial in members])
         outputs = mean_outputs(member_outputs, data.task, list(members.values()))
+        sharpness = 1.0
+        if data.task is Task.classification and (data.folds or len(members) > 1):
+            sharpness = choose_sharpness(outputs, data.judged.y.astype(np.int64))
+            outputs = sharpness * outputs
         by_threshold = not self._have_threshold.isdisjoint(members)
         scores = _scores(outputs, data, by_threshold=by_threshold)
         threshold: float | tuple[float, ...] | None = None
@@ -274,7 +284,9 @@ class EnsembleCandidates:
             threshold = best_threshold(label_probabilities(outputs), data.judged.y)
         best = known[0]
         best_scores = _scores(self._outputs[best], data, by_threshold=best in self._have_threshold)
-        return EnsembleSelection(members, outputs, scores, {best: best_scores}, threshold)
+        return EnsembleSelection(
+            members, outputs, scores, {best: best_scores}, threshold, sharpness
+        )
 
 
 def _draw(

@@ -33,6 +33,9 @@ THRESHOLD_KEY = "threshold"
 """Key of the probability from which on a row gets the second of two classes, or of one for each of
 more classes."""
 
+SHARPNESS_KEY = "sharpness"
+"""Key of the factor of an ensemble's class scores; without it, the factor is 1."""
+
 SHARED_KEYS = frozenset(
     (
         "format",
@@ -168,6 +171,13 @@ def parse_threshold(state: Mapping[str, Any], n_outputs: int) -> float | tuple[f
     threshold = parse_number(state, THRESHOLD_KEY)
     check_content(n_outputs == 2 and 0 <= threshold <= 1, "no threshold", threshold)
     return threshold
+
+
+def parse_sharpness(state: Mapping[str, Any]) -> float:
+    """Return the factor of a mean's class scores (`SHARPNESS_KEY`)."""
+    sharpness = parse_number({SHARPNESS_KEY: 1.0, **state}, SHARPNESS_KEY)
+    check_content(0 < sharpness < 100, "no sharpness", sharpness)
+    return sharpness
 
 
 def parse_loss(state: Mapping[str, Any]) -> ValueLoss:

@@ -213,7 +213,8 @@ def _read_model(
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.parse_shares(state.get(MEMBER_WEIGHTS_KEY), len(models))
     sizes = model_file.parse_sizes(state.get(MEMBER_SIZES_KEY), len(models))
-    return MeanModel(models, model_file.parse_task(state), weights, sizes)
+    sharpness = model_file.parse_sharpness(state)
+    return MeanModel(models, model_file.parse_task(state), weights, sizes, sharpness)
 
 
 def _export_formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:

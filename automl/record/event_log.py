@@ -35,6 +35,7 @@ from automl.record.texts import (
     cut_text_middle,
     fit_line,
     fit_text,
+    parse_json,
     redact_settings,
     redact_tag,
 )
@@ -112,15 +113,18 @@ def encode_event(event: Event, attempt: int | None = None) -> bytes:
     return seal_line(_encode(fields).encode("ascii")) + b"\n"
 
 
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
 def decode_event(line: bytes) -> Event:
     """Return the event of a line. Raises UnreadableLineError."""
     if is_line_damaged(line.rstrip(b"\n")):
         raise UnreadableLineError("it is not what its checksum was made of")
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
         name = fields["event"]
         event: Event = EVENT_KINDS[name](**_values(name, fields))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except _UNREADABLE as error:
         raise UnreadableLineError(f"{type(error).__name__}: {error}") from error
     return event
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from automl.errors import StorageError
 from automl.record.append_only import file_error_text
 from automl.record.disk import flush_folder, make_folder
+from automl.record.texts import parse_json
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that goes on while the machine sleeps, as the clocks of other machines do. The monotonic
@@ -89,7 +90,7 @@ class TrialHolder:
 
     @classmethod
     def from_text(cls, text: str) -> TrialHolder:
-        return cls(**json.loads(text))
+        return cls(**parse_json(text))
 
     def is_gone(self, here: str) -> bool:
         """Return whether the process has surely ended, as seen from this boot and namespace."""

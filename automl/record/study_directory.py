@@ -43,6 +43,7 @@ from automl.record.disk import (
 )
 from automl.record.studies import existing_studies_text
 from automl.record.study_files import CHECKPOINTS_FOLDER, StudyFiles
+from automl.record.texts import parse_json
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -146,7 +147,7 @@ def _lock(lock_fd: int, study: StudyConfig) -> None:
 
 def _holder_text(holder: str) -> str:
     try:
-        fields = json.loads(holder)
+        fields = parse_json(holder)
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fields["since"]))
         return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
     except (ValueError, KeyError, TypeError):
@@ -301,7 +302,7 @@ def read_study_place(directory: Path) -> StudyPlace | None:
     """Return the stored place; None: there is none. Raises StorageError if it cannot be read."""
     path = StudyFiles(directory).place
     try:
-        values = json.loads(path.read_bytes())
+        values = parse_json(path.read_bytes())
         return StudyPlace(**values | {"former_names": tuple(values["former_names"])})
     except FileNotFoundError:
         return None

@@ -46,6 +46,7 @@ from automl.trial import (
     find_front,
     find_knee,
 )
+from automl.trial.step_runs import StepRuns
 
 
 @dataclass(frozen=True)
@@ -251,8 +252,6 @@ class LoggedHistory:
     def __init__(self) -> None:
         self._known: defaultdict[int, _TrialLogged] = defaultdict(_TrialLogged)
         """The logged values of each trial that has not ended."""
-        self._names: dict[frozenset[str], frozenset[str]] = {}
-        """Sets of metric names, each kept once: nearly all steps have the same."""
         self._ended: set[int] = set()
 
     def new_part(self, event: Event) -> Event | None:
@@ -281,20 +280,25 @@ class LoggedHistory:
         self._known.pop(trial, None)
 
     def _new_report(self, event: MetricsReported, known: _TrialLogged) -> MetricsReported | None:
-        names, before = frozenset(event.metrics), known.steps.get(event.step)
-        if before is not None and names <= before:
-            return None
-        self._know(known, event.step, names)
-        if not before or names.isdisjoint(before):
+        step, steps = event.step, known.steps
+        if not event.metrics:  # a report of its step alone
+            if any(step in runs for runs in steps.values()):
+                return None
+            steps[""].add(step)
             return event
-        return replace(event, metrics={n: v for n, v in event.metrics.items() if n not in before})
+        new = {name: value for name, value in event.metrics.items() if step not in steps[name]}
+        for name in new:
+            steps[name].add(step)
+        if len(new) == len(event.metrics):
+            return event
+        return replace(event, metrics=new) if new else None
 
     def _new_logged(self, event: ValuesLogged, known: _TrialLogged) -> ValuesLogged | None:
         """Return the new part of `event`; metrics count by name and step, reported or logged."""
         points = []
         for point in event.points:
-            if point.name not in known.steps.get(point.step, ()):
-                self._know(known, point.step, frozenset((point.name,)))
+            if point.step not in known.steps[point.name]:
+                known.steps[point.name].add(point.step)
                 points.append(point)
         params = {name: text for name, text in event.params.items() if name not in known.params}
         known.params.update(params)
@@ -304,17 +308,13 @@ class LoggedHistory:
             return event
         return replace(event, points=tuple(points), params=params)
 
-    def _know(self, known: _TrialLogged, step: int, names: frozenset[str]) -> None:
-        all_names = names | known.steps.get(step, names)
-        known.steps[step] = self._names.setdefault(all_names, all_names)
-
 
 @dataclass
 class _TrialLogged:
     """The logged values of one trial."""
 
-    steps: dict[int, frozenset[str]] = field(default_factory=dict)
-    """The names of the logged metrics of each step."""
+    steps: defaultdict[str, StepRuns] = field(default_factory=lambda: defaultdict(StepRuns))
+    """The steps at which each metric was logged."""
     tags: dict[str, str] = field(default_factory=dict)
     params: set[str] = field(default_factory=set)
     """The names of the logged params."""

@@ -1,8 +1,9 @@
-"""Requests to the sweep of a study, and its answers: one small file each in the study's folder.
+"""Requests to the sweeps of a study, and their answers: the contract, and its queue in a folder.
 
-Any command of the study's owner writes a request; the sweep that holds the study looks for requests
-four times a second, does what they ask for and answers. A request that no sweep has answered waits
-for the next sweep. What a request asks for and who does it is decided elsewhere.
+Any command of the study's owner writes a request; a sweep at work looks for requests, does what
+they ask for and answers. A request that no sweep has answered waits for the next sweep. What a
+request asks for and who does it is decided elsewhere. The queue of a shared study is in
+`sharing/shared_requests.py`.
 """
 
 from __future__ import annotations
@@ -14,25 +15,30 @@ import os
 import secrets
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from automl.errors import ConfigError, StorageError
-from automl.record.append_only import file_error_text
+from automl.record.append_only import file_error_text, is_line_damaged, seal_line
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 
 MAX_REQUEST_BYTES = 1_000_000
 """A larger file is no request; ten thousand enqueued points of five params fit in."""
-ANSWER_POLL_SECONDS = 0.02
 _REQUEST_SUFFIX = ".request"
 _ANSWER_SUFFIX = ".answer"
-_STALE_SECONDS = 3600.0
+STALE_SECONDS = 3600.0
 """An answer that nobody has read for so long is removed: its reader is gone."""
+EDIT = "edit"
+"""The kind of a request that asks for an edit of the study."""
+_FOR_SWEEPS = ("pause", "resume", "stop")
+"""Kinds of requests to the sweeps at work, which mean nothing to a later one."""
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +60,25 @@ class StudyRequest:
         if not (texts and isinstance(self.arguments, dict) and isinstance(self.time, int | float)):
             raise TypeError(f"{self!r:.100} is no request")
 
+    @property
+    def is_for_sweeps(self) -> bool:
+        """Whether each sweep at work does it for itself, and no later one."""
+        return self.kind in _FOR_SWEEPS and self.arguments.get("trial") is None
+
+    def text(self) -> str:
+        """Return the request as a line of JSON with a checksum, without its id."""
+        fields = {name: value for name, value in asdict(self).items() if name != "id"}
+        return seal_line(json.dumps(fields, separators=(",", ":")).encode()).decode()
+
+    @classmethod
+    def from_text(cls, line: bytes, request_id: str) -> StudyRequest:
+        """Raises ValueError and TypeError for a line that is no request."""
+        if is_line_damaged(line):
+            raise ValueError("it is not what its checksum was made of")
+        fields = parse_json(line)
+        fields.pop("crc", None)
+        return cls(**fields, id=request_id)
+
 
 @dataclass(frozen=True)
 class RequestAnswer:
@@ -67,84 +92,129 @@ class RequestAnswer:
     """The answer for programs, as plain values of JSON, where the text does not have all of it."""
 
 
-def write_request(study: Path, kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
-    """Write a request into the study at `study`, durably, and return it.
+class RequestQueue(ABC):
+    """The requests to the sweeps of one study and their answers, wherever they are kept.
 
-    Raises ConfigError for a study of another user, whose sweep ignores it, and StorageError.
+    A command uses `write`, `is_served` and `wait_for_answer`, a sweep `pending` and `answer`. All
+    but `wait_for_answer` raise StorageError.
     """
-    if StudyFiles(study).config.stat().st_uid != os.geteuid():
-        raise ConfigError(
-            f"study.name={study.name}: {study} belongs to another user, whose sweep takes requests "
-            "of its own user alone; ask its owner."
-        )
+
+    poll_seconds: ClassVar[float]
+    """How often an answer is looked for."""
+    since: float = 0.0
+    """When this sweep began to take requests, by the clock of `StudyRequest.time`."""
+
+    @abstractmethod
+    def write(self, kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
+        """Write a request, durably, and return it. Raises ConfigError for a study of another
+        user, whose sweeps ignore it."""
+
+    @abstractmethod
+    def is_served(self) -> bool:
+        """Return whether a sweep is at work that answers."""
+
+    @abstractmethod
+    def take_answer(self, request: StudyRequest, *, is_late: bool = False) -> RequestAnswer | None:
+        """Return the answer and remove the request; None: there is no answer yet.
+
+        `is_late`: of several sweeps that have to answer those that have are enough.
+        """
+
+    @abstractmethod
+    def withdraw(self, request: StudyRequest) -> None:
+        """Remove a request that nobody has answered."""
+
+    @abstractmethod
+    def pending(self) -> list[StudyRequest]:
+        """Return the requests without an answer, the oldest first.
+
+        What another user wrote, or what is no request at all, is left where it is, with a warning.
+        """
+
+    @abstractmethod
+    def answer(self, request: StudyRequest, answer: RequestAnswer) -> None:
+        """Answer a request, which is then no longer pending for this sweep.
+
+        A kill may come between the deed and the answer, so what cannot be done twice is recorded
+        with the request's id.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def wait_for_answer(
+        self, request: StudyRequest, timeout_seconds: float
+    ) -> RequestAnswer | None:
+        """Return the answer to a request, once there is one, and remove both.
+
+        None: no answer came in time, or no sweep is at work (any more); the request stays.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            is_late = not self.is_served() or time.monotonic() >= deadline
+            found = self.take_answer(request, is_late=is_late)
+            if found is not None or is_late:
+                return found
+            time.sleep(self.poll_seconds)
+
+
+def make_request(kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
+    """Return a request of this user, with an id of its own."""
     now = time.time()
-    request = StudyRequest(kind, dict(arguments), getpass.getuser(), now, _make_id(now))
-    fields = {name: value for name, value in asdict(request).items() if name != "id"}
-    folder = StudyFiles(study).requests
-    try:
-        make_folder(folder)
-        write_durably(folder / f"{request.id}{_REQUEST_SUFFIX}", json.dumps(fields))
-    except OSError as error:
-        raise StorageError(file_error_text(folder, "written", error)) from error
-    return request
+    request_id = f"{int(now * 1e6):017d}-{secrets.token_hex(4)}"
+    return StudyRequest(kind, dict(arguments), getpass.getuser(), now, request_id)
 
 
-def wait_for_answer(
-    study: Path, request: StudyRequest, timeout_seconds: float
-) -> RequestAnswer | None:
-    """Return the answer to a request, once there is one, and remove it.
+class FolderRequestQueue(RequestQueue):
+    """Requests as small files in the study's folder, for the one sweep that holds the folder."""
 
-    None: no answer came in time, or no sweep holds the study (any more); the request stays.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    answer = StudyFiles(study).requests / f"{request.id}{_ANSWER_SUFFIX}"
-    asked = answer.with_suffix(_REQUEST_SUFFIX)
-    while True:
-        may_come = is_study_held(study) and time.monotonic() < deadline
-        with suppress(OSError, ValueError):  # not there, or a stranger's
-            found = RequestAnswer(**json.loads(_read_own_file(answer)))
-            asked.unlink(missing_ok=True)  # a sweep may be killed before it does this
-            answer.unlink()
-            return found
-        if not may_come:
-            return None
-        time.sleep(ANSWER_POLL_SECONDS)
+    poll_seconds = 0.02
 
-
-def answer_request(study: Path, request: StudyRequest, answer: RequestAnswer) -> None:
-    """Answer a request and remove it; the caller holds the study. Raises StorageError.
-
-    A kill may come between the deed and the answer, so what cannot be done twice is recorded with
-    the request's id.
-    """
-    folder = StudyFiles(study).requests
-    try:
-        write_durably(folder / f"{request.id}{_ANSWER_SUFFIX}", json.dumps(asdict(answer)))
-        (folder / f"{request.id}{_REQUEST_SUFFIX}").unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(file_error_text(folder, "written", error)) from error
-
-
-def withdraw_request(study: Path, request: StudyRequest) -> None:
-    """Remove a request that nobody has answered."""
-    with suppress(OSError):
-        (StudyFiles(study).requests / f"{request.id}{_REQUEST_SUFFIX}").unlink(missing_ok=True)
-
-
-class RequestInbox:
-    """Reads the requests of a study for the process that holds the study."""
-
-    def __init__(self, study: Path) -> None:
+    def __init__(self, study: Path, since: float = 0.0) -> None:
+        self._study, self.since = study, since
         self._folder = StudyFiles(study).requests
         self._ignored: set[str] = set()
         """Names of the files that are no request of the study's owner, each logged once."""
         self._remove_stale_answers()
 
-    def pending(self) -> list[StudyRequest]:
-        """Return the requests without an answer, the oldest first.
+    def write(self, kind: str, arguments: Mapping[str, Any]) -> StudyRequest:
+        if StudyFiles(self._study).config.stat().st_uid != os.geteuid():
+            raise ConfigError(
+                f"study.name={self._study.name}: {self._study} belongs to another user, whose "
+                "sweep takes requests of its own user alone; ask its owner."
+            )
+        request = make_request(kind, arguments)
+        try:
+            make_folder(self._folder)
+            write_durably(self._asked(request), request.text())
+        except OSError as error:
+            raise StorageError(file_error_text(self._folder, "written", error)) from error
+        return request
 
-        A file of another user, a link, or no request at all is left where it is, with a warning.
-        """
+    def is_served(self) -> bool:
+        return is_study_held(self._study)
+
+    def take_answer(self, request: StudyRequest, *, is_late: bool = False) -> RequestAnswer | None:
+        answer = self._asked(request).with_suffix(_ANSWER_SUFFIX)
+        with suppress(OSError, ValueError):  # not there, or a stranger's
+            found = RequestAnswer(**parse_json(_read_own_file(answer)))
+            self._asked(request).unlink(missing_ok=True)  # a sweep may be killed before it does
+            answer.unlink()
+            return found
+        return None
+
+    def withdraw(self, request: StudyRequest) -> None:
+        with suppress(OSError):
+            self._asked(request).unlink(missing_ok=True)
+
+    def pending(self) -> list[StudyRequest]:
         try:
             names = {*os.listdir(self._folder)} - self._ignored
         except OSError:
@@ -155,11 +225,24 @@ class RequestInbox:
         requests = (self._read(stem) for stem in stems if f"{stem}{_ANSWER_SUFFIX}" not in names)
         return [request for request in requests if request is not None]
 
+    def answer(self, request: StudyRequest, answer: RequestAnswer) -> None:
+        asked = self._asked(request)
+        try:
+            write_durably(asked.with_suffix(_ANSWER_SUFFIX), json.dumps(asdict(answer)))
+            asked.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(file_error_text(self._folder, "written", error)) from error
+
+    def close(self) -> None:
+        """Do nothing, since no file is open."""
+
+    def _asked(self, request: StudyRequest) -> Path:
+        return self._folder / f"{request.id}{_REQUEST_SUFFIX}"
+
     def _read(self, stem: str) -> StudyRequest | None:
         path = self._folder / f"{stem}{_REQUEST_SUFFIX}"
         try:
-            fields = json.loads(_read_own_file(path))
-            return StudyRequest(**fields, id=stem)
+            return StudyRequest.from_text(_read_own_file(path), stem)
         except FileNotFoundError:
             return None  # was withdrawn
         except (OSError, ValueError, TypeError) as error:
@@ -170,13 +253,9 @@ class RequestInbox:
     def _remove_stale_answers(self) -> None:
         with suppress(OSError):
             for answer in self._folder.glob(f"*{_ANSWER_SUFFIX}"):
-                if time.time() - answer.stat().st_mtime > _STALE_SECONDS:
+                if time.time() - answer.stat().st_mtime > STALE_SECONDS:
                     answer.with_suffix(_REQUEST_SUFFIX).unlink(missing_ok=True)
                     answer.unlink()
-
-
-def _make_id(now: float) -> str:
-    return f"{int(now * 1e6):017d}-{secrets.token_hex(4)}"
 
 
 def _read_own_file(path: Path) -> bytes:

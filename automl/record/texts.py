@@ -10,6 +10,7 @@ masked here; `secrets.py` finds credentials inside a text.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import reprlib
@@ -17,7 +18,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from automl.record.secrets import MASK, mask_credentials, mask_urls
 
@@ -59,6 +60,14 @@ def describe_value(value: object) -> str:
         return fit_line(reprlib.repr(value))
     except Exception as error:  # noqa: BLE001  whatever a user's object raises
         return fit_line(f"<a {type(value).__name__} that cannot be shown: {type(error).__name__}>")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a stranger's JSON holds. Raises ValueError, also where it nests too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
 
 
 def printable_text(text: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import optuna
 from optuna.distributions import (
@@ -40,7 +40,12 @@ from automl.trial import (
     TooLargeOutcome,
     TrialOutcome,
     TrialState,
+    trial_name,
 )
+
+BegunTrials: TypeAlias = Mapping[int, Params]
+"""The params of the trials that have begun, by number."""
+NO_TRIALS: BegunTrials = {}
 
 
 def optuna_distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
@@ -81,6 +86,51 @@ def optuna_running_trial(
         system_attrs={},
         intermediate_values={},
     )
+
+
+def optuna_new_trial(
+    number: int, params: Params, distributions: Mapping[str, BaseDistribution]
+) -> FrozenTrial:
+    """Return a new trial for Optuna, with those of its params that have a distribution."""
+    searched = {name: d for name, d in distributions.items() if name in params}
+    known = {name: params[name] for name in searched}
+    return optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+
+
+def restore_trials(
+    storage: BaseStorage,
+    study_id: int,
+    begun: BegunTrials,
+    space_at: Callable[[int], SearchSpace],
+) -> int:
+    """Add the trials to the study that it has lost, as running, and return their number.
+
+    Trials between them that have not begun are added without params. Raises ValueError for params
+    that are suggested while a trial runs, whose distributions are not known.
+    """
+    first, end = len(storage.get_all_trials(study_id, deepcopy=False)), max(begun, default=-1) + 1
+    for number in range(first, end):
+        params, known = begun.get(number, {}), optuna_distributions(space_at(number))
+        if unknown := set(params) - set(space_at(number).names):
+            raise ValueError(f"it has lost trial {number} with {', '.join(sorted(unknown))}")
+        trial = optuna_new_trial(number, params, known)
+        storage.create_new_trial(study_id, template_trial=trial)
+    return max(0, end - first)
+
+
+def complete_running(
+    storage: BaseStorage,
+    trial: FrozenTrial,
+    params: Params,
+    distributions: Mapping[str, BaseDistribution],
+) -> None:
+    """Store what a trial lacks that runs now: params, and the state of a trial that waited."""
+    for name, distribution in distributions.items():
+        if name in params and name not in trial.params:
+            value = distribution.to_internal_repr(params[name])
+            storage.set_trial_param(trial._trial_id, name, value, distribution)
+    if trial.state is OptunaState.WAITING:
+        storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
 
 
 def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) -> None:
@@ -138,8 +188,17 @@ def trial_outcome_of(
             )
 
 
-def as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
-    """Return a running trial as if it were pruned with `value`."""
+def show_paused(
+    trials: Sequence[FrozenTrial], paused: Mapping[int, tuple[int, float]]
+) -> list[FrozenTrial]:
+    """Return the trials with paused ones as if they were pruned, so that samplers learn from them.
+
+    `paused` has the last step and the best value of each, by number.
+    """
+    return [_as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+
+
+def _as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
     shown = copy.copy(trial)
     shown.state = OptunaState.PRUNED
     shown.value = value if math.isfinite(value) else None

@@ -8,8 +8,9 @@ or two later. It makes no connections itself.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from automl.config import StudyConfig
 from automl.errors import StorageError, StudyInUseError
 from automl.record.sharing.shared_record import SharedRecord, TrialClaim
 from automl.record.sharing.study_fetch import fetch_study
+from automl.record.sharing.study_tables import StoredTrial
+from automl.search.edited_space import edited_space
 from automl.search.optuna_trials import name_metrics
+from automl.search.search_space import EnqueuedPoint
 from automl.search.storage import OpenStorage, silence_optuna
 from automl.search.study import AskedTrial, Study
 from automl.search.study_identity import (
@@ -34,6 +38,7 @@ from automl.trial import (
     Event,
     MetricsReported,
     Params,
+    StudyEdited,
     TrialEvent,
     TrialOutcome,
     TrialTagged,
@@ -70,7 +75,8 @@ def refuse_changed_study(config: StudyConfig, rules: StudyRules) -> None:
     """
     assert config.name is not None
     fetched = fetch_study(config)
-    refuse_identity_changes(config.name, fetched.identity, rules.identity)
+    identity = replace(rules.identity, edited_space=edited_space(fetched.edits))
+    refuse_identity_changes(config.name, identity.edited(fetched.identity), identity)
     if fetched.at_work:
         raise StudyInUseError(
             f"study.name={config.name}: its sweeps are at work ({fetched.where_at_work}); wait for "
@@ -84,6 +90,14 @@ class SharedStudy(Study):
     The main thread alone uses it, except for `report`, which any thread may call.
     """
 
+    follow_edit: Callable[[StudyEdited], None]
+    """Has this sweep follow an edit of the study; set before the sweep asks for a trial."""
+
+    @property
+    def n_edits(self) -> int:
+        """The number of edits that this sweep follows."""
+        return len(self._rules.edits)
+
     def ask(self) -> AskedTrial | None:
         """Return a trial to carry out, with its lease; None: there is none now.
 
@@ -95,16 +109,36 @@ class SharedStudy(Study):
             return AskedTrial(number, self.params(number))
         while True:
             number = self.n_asked
-            params = self._proposer.propose(number)
+            params = self._proposer.propose(number - len(self.by_request))
             if params is None:
                 return None
-            claim = self._shared.claim(number, params)
+            claim = self._shared.claim(number, params, n_edits=self.n_edits)
             if claim is TrialClaim.MADE:
                 return self._add(number, params)
             # If another sweep has this number, the next proposal must know its params.
-            if claim is TrialClaim.NONE or not self._shared.pull():
+            if claim is TrialClaim.NONE or not self.hear():
                 return None
-            self.add_news()
+
+    def enqueue(self, points: Sequence[EnqueuedPoint]) -> list[AskedTrial]:
+        """Make the points trials of this sweep, but for those that other sweeps make.
+
+        A point that has no trial then could not be recorded now. Raises ConfigError, StorageError.
+        """
+        trials: list[AskedTrial] = []
+        claim = TrialClaim.TAKEN
+        while claim is TrialClaim.MADE or (claim is TrialClaim.TAKEN and self.hear()):
+            left = [point for point in points if point.request not in self.by_request]
+            for point in left:
+                point.check(self._space)
+            if not left:
+                break
+            number, params = self.n_asked, self._complete(self.n_asked, left[0])
+            claim = self._shared.claim(
+                number, params, request=left[0].request, n_edits=self.n_edits
+            )
+            if claim is TrialClaim.MADE:
+                trials.append(self._add(number, params, left[0]))
+        return trials
 
     def tell(self, number: int, outcome: TrialOutcome, device: str | None = None) -> None:
         """End the trial as `Study.tell` does, unless its end elsewhere is known already."""
@@ -123,11 +157,26 @@ class SharedStudy(Study):
             if self._standings.is_running(tagged.trial):
                 super().tag(tagged)
 
+    def hear(self) -> bool:
+        """Read at once what other sweeps did, and return whether the database answers."""
+        if not self._shared.pull():
+            return False
+        self.add_news()
+        return True
+
     def add_news(self) -> None:
-        """Add what other sweeps did since the last call. Raises StorageError."""
+        """Add what other sweeps did since the last call. Raises StorageError, and ConfigError for
+        an edit that this sweep cannot follow."""
         for news in self._shared.peer_news():
-            self._take_trials(news.trials)
-            self._take_events(written.event for written in news.events)
+            events = [written.event for written in news.events]
+            edits = deque(event for event in events if isinstance(event, StudyEdited))
+            for trial in news.trials:
+                while edits and edits[0].n_trials <= trial.number:
+                    self.follow_edit(edits.popleft())
+                self._take_trials([trial])
+            for edit in edits:
+                self.follow_edit(edit)
+            self._take_events(events)
 
     def others_run(self, first: int) -> bool:
         """Return whether other sweeps run trials from number `first` on, as far as is known."""
@@ -174,8 +223,8 @@ class SharedStudy(Study):
             self._storage, self.stored_name, config.metrics, identity, self._opened.where
         )
 
-    def _take_trials(self, trials: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        for number, params in trials:
+    def _take_trials(self, trials: Iterable[StoredTrial]) -> None:
+        for number, params, request in trials:
             if number < self.n_asked:
                 continue
             if number > self.n_asked:
@@ -183,10 +232,11 @@ class SharedStudy(Study):
                     f"study.storage={self._opened.where}: trial {self.n_asked} of study "
                     f"{self.name} is missing there; restore the database from a copy."
                 )
-            self._add(number, self._cast(params))
+            known = self._cast(number, params)
+            self._add(number, known, None if request is None else EnqueuedPoint(known, request))
 
-    def _cast(self, params: Mapping[str, Any]) -> Params:
-        return {name: params[name] for name in self._space.names if name in params}
+    def _cast(self, number: int, params: Mapping[str, Any]) -> Params:
+        return {name: params[name] for name in self._history.at(number).names if name in params}
 
     def _take_events(self, events: Iterable[Event]) -> None:
         for event in events:

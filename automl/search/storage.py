@@ -39,7 +39,7 @@ from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.secrets import mask_urls
 from automl.record.study_files import StudyFiles
-from automl.record.texts import fit_line
+from automl.record.texts import fit_line, parse_json
 
 _CHUNK_BYTES = 64 * 1024
 
@@ -109,12 +109,12 @@ class LockedJournal(BaseJournalBackend):
     def _parse(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """Parse lines as JSON, all in one call: this halves the time to open a large study."""
         with contextlib.suppress(ValueError):
-            logs: list[dict[str, Any]] = json.loads(b"[%b]" % b",".join(lines))
+            logs: list[dict[str, Any]] = parse_json(b"[%b]" % b",".join(lines))
             if len(logs) == len(lines) and not any(map(is_line_damaged, lines)):
                 return logs
         for number, line in enumerate(lines, self._n_read + 1):
             try:
-                json.loads(line)
+                parse_json(line)
             except ValueError as error:
                 raise self.damaged(number, str(error)) from error
             if is_line_damaged(line):

@@ -16,7 +16,6 @@ from typing import Self
 import optuna
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
-from optuna.trial import TrialState as OptunaState
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
@@ -24,17 +23,20 @@ from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
 from automl.search.optuna_trials import (
-    MLFLOW_RUN,
+    NO_TRIALS,
+    BegunTrials,
     EndedTrial,
     TrialNotes,
-    as_pruned,
+    complete_running,
     ended_trial,
     mark_enqueued,
     name_metrics,
     optuna_distributions,
     optuna_end,
-    optuna_running_trial,
+    optuna_new_trial,
     outcome_values,
+    restore_trials,
+    show_paused,
     storage_values,
     store_reached,
     stored_reached,
@@ -42,6 +44,7 @@ from automl.search.optuna_trials import (
     trial_state_of,
 )
 from automl.search.param_suggestions import ParamSuggester, params_within_space
+from automl.search.pruners.report_thinning import ReportPoint
 from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import EnqueuedPoint, SearchSpace
@@ -74,7 +77,6 @@ from automl.trial import (
     TrialState,
     TrialTagged,
     Verdict,
-    trial_name,
 )
 
 
@@ -94,14 +96,12 @@ class Study:
     ) -> None:
         """Take parts that `open` has checked; `_join` then finds or makes the stored study."""
         assert config.name is not None, "a sweep without a name makes one up before this"
-        self.name = config.name
-        self.stored_name = config.name
+        self.name = self.stored_name = config.name
         """The name of the study in the storage: the one that it was begun with."""
         self.uuid = ""
         """The identifier that a study keeps when its name changes."""
         self._metrics = config.metrics
-        self._opened = opened
-        self._storage = opened.storage
+        self._opened, self._storage = opened, opened.storage
         self._config, self._rules, self._history = config, rules, rules.history
         self._space = rules.space
         """The space of the params with which a new trial begins."""
@@ -113,7 +113,7 @@ class Study:
         self._lock = threading.Lock()
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
-        self._study_id = -1
+        self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
@@ -128,12 +128,14 @@ class Study:
         rules: StudyRules,
         directory: Path,
         opened: OpenStorage | None = None,
+        begun: BegunTrials = NO_TRIALS,
     ) -> Self:
         """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
-        `opened` is a storage in place of the one that `config` names. Raises ConfigError (changed
-        identity, unusable storage, a space that the sampler cannot take, enqueued params outside
-        the space), StudyInUseError or StorageError.
+        `opened` replaces the storage that `config` names. `begun`: trials of the event log, of
+        which those that the storage has lost are put back. Raises ConfigError (changed identity,
+        unusable storage, a space that the sampler cannot take, enqueued params outside the space),
+        StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
         for number, params in enumerate(config.enqueue if not rules.edits else ()):
@@ -142,6 +144,7 @@ class Study:
         opened = opened or open_storage(config.storage, directory)
         try:
             study = cls(config, opened, rules, standings)
+            study._begun = begun
             if asks_for_params:
                 inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
@@ -186,20 +189,23 @@ class Study:
             point.check(self._space)
         trials = []
         for point in points:
-            number, inside = self.n_asked, params_within_space(self._space, point.params)
-            params = self._proposer.complete(number, inside) | dict(point.outside(self._space))
             with self._opened.guard():
-                trials.append(self._add(number, params, point))
-            self.by_request[point.request] = number
+                trials.append(self._add(self.n_asked, self._complete(self.n_asked, point), point))
         return trials
+
+    def _complete(self, number: int, point: EnqueuedPoint) -> Params:
+        inside = params_within_space(self._space, point.params)
+        return self._proposer.complete(number, inside) | dict(point.outside(self._space))
 
     def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
         """Record a new trial in storage and standings."""
-        searched = {n: d for n, d in self._distributions.items() if n in params}
-        known = {name: params[name] for name in searched}
-        trial = optuna_running_trial(number, known, searched, {MLFLOW_RUN: trial_name(number)})
+        space, distributions = self._space, self._distributions
+        if number < self._history.n_earlier:  # another sweep asked for it, before an edit
+            distributions = optuna_distributions(space := self._history.at(number))
+        trial = optuna_new_trial(number, params, distributions)
         if point is not None:
-            mark_enqueued(trial, point, self._space)
+            mark_enqueued(trial, point, space)
+            self.by_request[point.request] = number
         trial_id = self._storage.create_new_trial(self._study_id, template_trial=trial)
         self._opened.sync()
         self._opened.check_number(self._study_id, number, trial_id, self.name)
@@ -245,10 +251,6 @@ class Study:
         """Return the params of a trial, as far as they are known."""
         return self._standings.params(number)
 
-    def newest(self, number: int) -> Mapping[str, float]:
-        """Return the newest value of each metric of a running trial, in a study of several."""
-        return self._standings.newest(number)
-
     def entries(self, params: Params) -> Mapping[str, SpaceEntry]:
         """Return the expected entries of a trial's params that were drawn ahead."""
         return {} if self.suggester is None else self.suggester.entries(params)
@@ -257,9 +259,10 @@ class Study:
         """Record all reports, then judge their trials, so that the order does not matter.
 
         Any thread may call it. A step that was recorded before is not recorded again, and a report
-        without the study's metric is not judged. The storage gets some. Raises StorageError.
+        without the study's metric is not judged. The storage gets only some of a trial's reports
+        (`trial_standings.py`). Raises StorageError.
         """
-        stored: list[tuple[int, tuple[int, float]]] = []
+        stored: list[tuple[int, ReportPoint]] = []
         with self._lock:
             for report in reports:
                 points = self._standings.record_metrics(report.trial, report.step, report.metrics)
@@ -268,13 +271,16 @@ class Study:
         with self._opened.guard():
             for trial, (step, value) in stored:
                 self._storage.set_trial_intermediate_value(self._trial_ids[trial], step, value)
-                store_reached(self._storage, self._trial_ids[trial], reached[trial])
+            for trial, points_at in reached.items():
+                store_reached(self._storage, self._trial_ids[trial], points_at)
         with self._lock:
             return {report.trial: self._standings.verdict(report.trial) for report in reports}
 
     def tag(self, tagged: TrialTagged) -> None:
-        """Store a tag for readers who use Optuna's own tools; from any thread. Raises
-        StorageError."""
+        """Store a tag of the objective for readers who use Optuna's own tools.
+
+        Any thread may call it. Raises StorageError.
+        """
         tag = redact_tag(tagged.name, tagged.text)
         with self._opened.guard():
             trial_id = self._trial_ids[tagged.trial]
@@ -311,18 +317,12 @@ class Study:
         return self._standings.best()
 
     def front(self) -> tuple[RankedTrial, ...]:
-        """Return the trials that no other is better than; of one metric, the best alone."""
+        """Return the trials that no other is better than; of one metric, the best one alone."""
         return self._standings.front()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
         return self._standings.ranking(n)
-
-    def comparable_keys(self) -> list[float]:
-        """Return the key of each trial that has a value to compare, in the order of their numbers;
-        a lower one is better."""
-        with self._lock:
-            return self._standings.comparable_keys()
 
     def ended(self, excluded: Container[int] = ()) -> list[EndedTrial]:
         """Return the trials that have ended, except those with a number in `excluded`."""
@@ -377,15 +377,11 @@ class Study:
         return load_optuna_study(sampler, self._storage, self.stored_name, self._show)
 
     def _show(self, trials: list[FrozenTrial]) -> list[FrozenTrial]:
-        """Return trials as the present space has them, after those of earlier studies. Samplers
-        learn from paused trials as from pruned ones."""
-        paused = self.pauses.all()
-        shown = [as_pruned(t, paused[t.number][1]) if t.number in paused else t for t in trials]
+        """Return trials as samplers see them: in the present space, after those of earlier ones."""
+        shown = show_paused(trials, self.pauses.all())
         own = [self._history.adapt(trial, self._distributions) for trial in shown]
-        return (
-            self._earlier.before(own, self.n_asked, self._metrics.leading.direction, self._space)
-            + own
-        )
+        direction = self._metrics.leading.direction
+        return self._earlier.before(own, self.n_asked, direction, self._space) + own
 
     # --- opening ---
 
@@ -400,7 +396,9 @@ class Study:
             self._storage, self.stored_name, config.metrics, identity, where
         )
         name_metrics(self._storage, self.stored_name, config.metrics)
-        for trial in self._storage.get_all_trials(self._study_id, deepcopy=False):
+        storage, study_id = self._storage, self._study_id
+        self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
+        for trial in storage.get_all_trials(study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
             if (request := trial.system_attrs.get(REQUEST)) is not None:
                 self.by_request[request] = trial.number
@@ -418,12 +416,9 @@ class Study:
         if self.suggester is not None:
             params |= asked_params
             self.suggester.take_ended(trial)
-        number = self._standings.start(params)
-        reached = stored_reached(trial)
-        self._standings.replay(number, trial.intermediate_values.items(), reached)
-        value = trial.values[0] if trial.values else None
-        values = stored_values(trial, self._metrics)
-        self._standings.end(number, trial_state_of(trial), value, values)
+        number = self._replay(trial, params)
+        value, state = trial.values[0] if trial.values else None, trial_state_of(trial)
+        self._standings.end(number, state, value, stored_values(trial, self._metrics))
 
     def _take_over(self, trial: FrozenTrial) -> None:
         """Go on with a trial that has not ended.
@@ -439,12 +434,11 @@ class Study:
             params |= trial.params
         if self.suggester is not None:
             self.suggester.take_running(trial)
-        for name, distribution in optuna_distributions(space).items():
-            if name in params and name not in trial.params:
-                value = distribution.to_internal_repr(params[name])
-                self._storage.set_trial_param(trial._trial_id, name, value, distribution)
-        if trial.state is OptunaState.WAITING:
-            self._storage.set_trial_state_values(trial._trial_id, OptunaState.RUNNING)
-        number, reached = self._standings.start(params), stored_reached(trial)
-        self._standings.replay(number, trial.intermediate_values.items(), reached)
-        self._interrupted.append(AskedTrial(number, params))
+        complete_running(self._storage, trial, params, optuna_distributions(space))
+        self._interrupted.append(AskedTrial(self._replay(trial, params), params))
+
+    def _replay(self, trial: FrozenTrial, params: Params) -> int:
+        """Take a stored trial and its reports into the standings; return its number."""
+        number = self._standings.start(params)
+        self._standings.replay(number, trial.intermediate_values.items(), stored_reached(trial))
+        return number

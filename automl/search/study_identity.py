@@ -20,6 +20,7 @@ from optuna.study import StudyDirection
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import SpaceHistory
 from automl.search.optuna_trials import optuna_distributions
@@ -63,6 +64,10 @@ class StudyIdentity:
     edited_space: Mapping[str, Any] | None = None
     """The space since the last edit of it, in place of the stored one; None: it was not edited."""
 
+    def edited(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the stored identity of a study as the edits since have made it."""
+        return stored if self.edited_space is None else {**stored, "space": self.edited_space}
+
 
 def find_or_create_study(
     storage: BaseStorage, name: str, metrics: StudyMetrics, identity: StudyIdentity, where: str
@@ -76,9 +81,7 @@ def find_or_create_study(
         storage.create_new_study(_directions(metrics), name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        stored = attribute["identity"]
-        if identity.edited_space is not None:
-            stored = {**stored, "space": identity.edited_space}
+        stored = identity.edited(attribute["identity"])
         refuse_identity_changes(name, stored, identity)
         if identity.may_change is not None or stored != attribute["identity"]:
             attribute = {**attribute, "identity": _as_stored(identity.now)}
@@ -105,7 +108,7 @@ def read_stored_identity(study: Path) -> Mapping[str, Any]:
     ):
         for line in journal:
             if b'"user_attr"' in line and f'"{STUDY_ATTRIBUTE}"'.encode() in line:
-                found = json.loads(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
+                found = parse_json(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
     return found
 
 
@@ -187,7 +190,7 @@ def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:
 
 def _as_stored(values: Mapping[str, Any]) -> Any:
     """Return the values as the storage gives them back, after JSON."""
-    return json.loads(json.dumps(values))
+    return parse_json(json.dumps(values))
 
 
 def _flat(prefix: str, value: object) -> Iterator[tuple[str, str]]:

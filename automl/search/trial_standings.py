@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from automl.record.trial_record import RANKED_STATES, is_value_returned, may_be_best, rank_trial
 from automl.search.pruners.pruner import Pruner
-from automl.search.report_thinning import ReportPoint, ReportThinning
+from automl.search.pruners.report_thinning import ReportPoint, ReportThinning
 from automl.trial import (
     Direction,
     MetricPoint,
@@ -28,6 +28,7 @@ from automl.trial import (
     find_front,
     find_knee,
 )
+from automl.trial.step_runs import StepRuns
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ _NO_POINTS: Mapping[int, MetricPoint] = MappingProxyType({})
 class _ReportCurve:
     """The reports of a trial that has not ended."""
 
-    steps: set[int] = field(default_factory=set)
+    steps: StepRuns = field(default_factory=StepRuns)
     last_step: int = -1
     best_key: float = math.inf
     best_finite_key: float = math.inf
@@ -281,11 +282,6 @@ class StudyStandings:
             curve.unjudged.append((rung, math.nan))
             self._points_at.setdefault(self._place(number, rung), []).append(point)
 
-    def newest(self, number: int) -> Mapping[str, float]:
-        """Return the newest value of each metric of a running trial, in a study of several."""
-        curve = self._curves.get(number)
-        return {} if curve is None else dict(curve.metrics)
-
     def reached(self, number: int) -> Mapping[int, MetricPoint]:
         """Return the point of a running trial at each rung, in a study of several metrics."""
         curve = self._curves.get(number)
@@ -409,6 +405,11 @@ class PausedTrials:
     def __init__(self, standings: StudyStandings, lock: threading.Lock) -> None:
         """`lock` guards the standings."""
         self._standings, self._lock = standings, lock
+
+    def comparable_keys(self) -> list[float]:
+        """Return the keys of ended and paused trials, as the standings do."""
+        with self._lock:
+            return self._standings.comparable_keys()
 
     def pause(self, number: int) -> None:
         """Note that a trial has stopped at a rung and goes on only if it is promoted."""

@@ -39,7 +39,6 @@ from automl.trial.events import (
     TrialsWaited,
     TrialTagged,
     ValuesLogged,
-    standard_error,
 )
 from automl.trial.placement import (
     CPU_LABEL,
@@ -89,6 +88,7 @@ from automl.trial.study_metrics import (
     count_better,
     find_front,
     find_knee,
+    standard_error,
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,

@@ -7,14 +7,13 @@ job of `automl/record/`.
 from __future__ import annotations
 
 import enum
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from automl.trial.placement import DeviceKind, ProcessId, RequestSource
 from automl.trial.study_edited import StudyEdited
+from automl.trial.study_metrics import standard_error
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
@@ -23,13 +22,6 @@ from automl.trial.trial_spec import (
     refit_name,
     trial_name,
 )
-
-
-def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of `values`; None for fewer than two finite ones."""
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return None
-    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)
@@ -282,10 +274,10 @@ class SweepEnded:
     best_value: float | None
     failed: bool = False
     """Whether the sweep stopped because its trials kept failing."""
-    front: tuple[int, ...] = ()
-    """The trials that no other is better than, in a study of several metrics."""
     reason: str = ""
     """Why it asked for fewer trials than `study.n_trials`; empty: it did not, or was stopped."""
+    front: tuple[int, ...] = ()
+    """The trials that no other is better than, in a study of several metrics."""
     baseline: Mapping[str, float] = field(default_factory=dict)
     """The study's metric of the constant prediction on the judged rows, by the prediction's name;
     empty where there is none."""

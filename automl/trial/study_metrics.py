@@ -8,6 +8,7 @@ trials that none dominates are the front. A trial beyond a limit is worse than a
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,13 @@ from typing import NamedTuple
 from automl.trial.trial_spec import Direction
 
 DEFAULT_METRIC = "val_loss"
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of `values`; None for fewer than two finite ones."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class Difference:
         return self.low > 0
 
     def __str__(self) -> str:
-        return f"{self.percent:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+        high = min(self.high, 9999)  # of some samples the other's loss is 0
+        return f"{self.percent:+.1f} ({self.low:+.1f} to {high:+.1f})"
 
 
 @dataclass(frozen=True)
@@ -205,11 +206,13 @@ def _against_the_best_default(board: Board) -> Iterator[str]:
         errors, worse[table] = _against_the_least_error(board, table)
         n_train = f"{board.of(table, OURS)[0].n_train:,}"
         yield _row(table, n_train, loss, best, its, f"{mark}{difference}{mark}", *errors)
-    yield f"\nIn the mean {fmean(d.percent for d in found.values()):+.1f} %, in the middle "
-    yield f"{np.median([d.percent for d in found.values()]):+.1f} %. Ahead by more than chance on "
-    yield f"{sum(d.high < 0 for d in found.values())} of {len(found)}; behind: "
-    yield f"{', '.join(t for t, d in found.items() if d.is_behind) or 'none'}; by error: "
-    yield f"{', '.join(t for t, is_worse in worse.items() if is_worse) or 'none'}."
+    percents = [difference.percent for difference in found.values()]
+    yield (
+        f"\nThe mean is {fmean(percents):+.1f} %, the median {np.median(percents):+.1f} %. "
+        f"Ahead by more than chance on {sum(d.high < 0 for d in found.values())} of {len(found)}. "
+        f"Behind: {', '.join(t for t, d in found.items() if d.is_behind) or 'none'}; by error: "
+        f"{', '.join(t for t, is_worse in worse.items() if is_worse) or 'none'}."
+    )
 
 
 def _against_the_least_error(board: Board, table: str) -> tuple[Sequence[str], bool]:

@@ -78,7 +78,9 @@ def fill(url: str, n_trials: int) -> None:
             for number in range(n_trials):
                 params = draw(number)
                 assert params is not None
-                study_tables.claim_trial(cursor, found.id, "filled", number, params)
+                study_tables.claim_trial(
+                    cursor, found.id, "filled", study_tables.StoredTrial(number, params)
+                )
                 events = [
                     TrialStarted(number, 1.0, params, "cpu"),
                     *(

@@ -1,7 +1,7 @@
 """Two metrics: the hypervolume after 25, 50 and 100 trials, against Optuna's samplers.
 
-python experiments/022-search/two_metrics.py gp tpe nsga2 optuna-nsga2 optuna-tpe random
-python experiments/022-search/two_metrics.py --halving gp@halving gp
+python experiments/022-search/two_metrics.py gp tpe nsga2 random optuna-nsga2 optuna-tpe
+python experiments/022-search/two_metrics.py gp@halving tpe@halving
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def zdt(power: Callable[[float, float], float]) -> Goal:
 
 
 def network(params: Params) -> tuple[float, float]:
-    """Error and log10 of the bytes of an MLP on digits, after the trials of 022's recordings."""
+    """Return an error and the log10 of the bytes of a network, by a made-up formula."""
     width, depth, lr = float(params["width"]), int(params["depth"]), float(params["lr"])
     size = 64 * width + (depth - 1) * width * width + 10 * width
     fit = 0.02 + 0.5 * math.exp(-math.log10(size) * 0.9) + 0.01 * (depth - 2) ** 2
@@ -156,7 +156,8 @@ def main() -> None:
                 run = optunas if setting.startswith("optuna") else ours
                 values, n_steps = run(setting, problem, seed, max(AT))
                 results[key] = {"volumes": volumes(values, problem), "steps": n_steps}
-                RESULTS.write_text(json.dumps(results, indent=0))
+                lines = (f"{json.dumps(k)}: {json.dumps(row)}" for k, row in results.items())
+                RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print_table(results)
 
 

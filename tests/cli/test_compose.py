@@ -126,7 +126,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         (
             "sampler=rnd",
             "sampler=rnd: there is no such option. Did you mean random? "
-            "Options of sampler: auto, cmaes, gp, grid, qmc, random, tpe.",
+            "Options of sampler: auto, cmaes, gp, grid, nsga2, nsga3, qmc, random, tpe.",
         ),
         ("execution=cloud", "Options of execution: auto, inline, ray, workers"),
         ("~sampler", "sampler: nothing is chosen"),

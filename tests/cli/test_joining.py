@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from automl.cli.stored_config import NOT_STORED_TEXT, compare_with_stored
+from automl.cli.joined_settings import compare_with_stored
+from automl.cli.stored_config import NOT_STORED_TEXT
 
 
 def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> str:

@@ -144,8 +144,8 @@ QUERY = ("-sc", "query=bash")
         ("automl study.n_tri", ["study.n_trials="]),
         ("automl status study.n_tri", ["study.n_trials="]),
         (
-            "automl sampler=",
-            [f"sampler={name}" for name in ("auto", "cmaes", "gp", "grid", "qmc", "random", "tpe")],
+            "automl pruner=",
+            [f"pruner={name}" for name in ("asha", "halving", "median", "none")],
         ),
         ("automl sweep pruner=none sampler=r", ["sampler=random"]),
         ("automl resume study.name=o", ["study.name=one"]),

@@ -123,6 +123,7 @@ def test_what_ended_since_the_picture_was_written_is_told() -> None:
     assert view.running == (), "trial 8 has ended"
     assert dict(view.counts) == {
         "running": 0,
+        "paused": 0,
         "finished": 1,
         "pruned": 0,
         "failed": 1,

@@ -14,7 +14,7 @@ from automl.commands.steering import enqueue, pause, stop
 from automl.config import Config, EnqueueConfig, StopConfig
 from automl.errors import ConfigError
 from automl.record.study_directory import StudyDirectory
-from automl.record.study_requests import RequestInbox
+from automl.record.study_requests import FolderRequestQueue
 from automl.trial import FinishedOutcome, TrialStarted
 from tests.commands.conftest import config
 from tests.tracking.scenes import write
@@ -27,7 +27,7 @@ def of_study(study: Path, **parts: Any) -> Config:
 
 
 def points(study: Path) -> list[Any]:
-    return [request.arguments["points"] for request in RequestInbox(study).pending()]
+    return [request.arguments["points"] for request in FolderRequestQueue(study).pending()]
 
 
 def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_where_no_sweep_works_there_is_nothing_to_stop_or_to_pause(study: Path) 
     for command in (stop, pause):
         with pytest.raises(ConfigError, match="no sweep works on study"):
             command(of_study(study), "")
-    assert RequestInbox(study).pending() == []
+    assert FolderRequestQueue(study).pending() == []
 
 
 def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) 
     directory = StudyDirectory.open(named.study, must_exist=True)
 
     def end_when_asked() -> None:
-        while not RequestInbox(study).pending():
+        while not FolderRequestQueue(study).pending():
             time.sleep(0.01)
         directory.__exit__(None, None, None)
 
@@ -99,12 +99,5 @@ def test_a_trial_is_stopped_by_the_next_sweep_if_it_has_not_ended(study: Path) -
     with pytest.raises(ConfigError, match=r"stop\.trial=99: there is no such trial"):
         stop(of_study(study, stop=StopConfig(trial=99)), "")
     assert stop(of_study(study, stop=StopConfig(trial=1)), "") == 0
-    (request,) = RequestInbox(study).pending()
+    (request,) = FolderRequestQueue(study).pending()
     assert (request.kind, request.arguments) == ("stop", {"trial": 1, "as": "pruned"})
-
-
-def test_a_shared_study_takes_no_requests(study: Path) -> None:
-    shared = of_study(study)
-    shared.study.storage = "postgresql://host/name"
-    with pytest.raises(ConfigError, match="shared by sweeps of several machines"):
-        pause(shared, "")

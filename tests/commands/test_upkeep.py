@@ -30,7 +30,7 @@ from automl.record.study_directory import (
     read_study_place,
     settle_place,
 )
-from automl.record.study_requests import write_request
+from automl.record.study_requests import FolderRequestQueue
 from automl.tracking.view.run_update import StudyRef
 from tests.mlflow_store import folder, mlflow_environment
 from tests.tracking.conftest import Shown, shown
@@ -188,7 +188,7 @@ def content(study: Path) -> dict[str, bytes]:
 
 def test_a_restored_study_is_the_archived_one(study: Path, shown: Shown) -> None:
     before = content(study)
-    write_request(study, "stop", {"trial": 1, "as": "pruned"})
+    FolderRequestQueue(study).write("stop", {"trial": 1, "as": "pruned"})
     file = archived(study)
     delete(replace(config(study), tracking=TrackingConfig(uri="sqlite:///none.db")), "")
     restore(restored(file), "")

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from automl.config import Task
-from automl.data.scoring.ensemble_selection import FEW_ROWS, N_FLOOR, select_ensemble
+from automl.data.scoring.ensemble_selection import (
+    FEW_ROWS,
+    N_FLOOR,
+    choose_sharpness,
+    select_ensemble,
+)
 
 N_ROWS = 4 * FEW_ROWS
 
@@ -102,3 +107,31 @@ def test_the_best_model_stands_alone_where_a_mean_of_models_is_surely_worse() ->
     said = np.stack([y + 0.3 * rng.standard_normal(300), *(y + rng.standard_t(1.5, (40, 300)))])
     chosen = select_ensemble(said, y, Task.regression)
     assert chosen.weights[0] == 1.0
+
+
+def class_scores(n_rows: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (N, 3), and classes drawn by the softmax of `scale` times these."""
+    draw = np.random.default_rng(0)
+    scores = 2 * draw.standard_normal((n_rows, 3))
+    noise = draw.gumbel(size=scores.shape)
+    return scores, (scale * scores + noise).argmax(axis=1)
+
+
+@pytest.mark.parametrize(("scale", "least", "most"), [(2.0, 1.7, 2.3), (0.6, 0.5, 0.7)])
+def test_scores_that_are_not_sure_enough_or_too_sure_get_a_factor(
+    scale: float, least: float, most: float
+) -> None:
+    assert least < choose_sharpness(*class_scores(N_ROWS, scale)) < most
+
+
+@pytest.mark.parametrize("n_rows", [60, N_ROWS])
+def test_scores_that_are_right_stay(n_rows: int) -> None:
+    assert choose_sharpness(*class_scores(n_rows, 1.0)) == 1.0
+
+
+def test_few_rows_that_are_all_right_make_no_model_certain() -> None:
+    y = np.arange(60) % 2
+    scores = np.where(y[:, None] == np.arange(2), 2.0, 0.0)
+    assert choose_sharpness(scores, y) == pytest.approx(np.log(60) / 2, rel=0.1)
+    scores[::6] *= -1
+    assert choose_sharpness(scores, y) <= 1.0

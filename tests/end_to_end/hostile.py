@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from functools import partial
 from itertools import count
@@ -30,9 +31,19 @@ def says(trial: automl.TrialContext) -> float:
     sys.stdout.write(f"trial {trial.number} begins\n")
     if how == "well":
         return 0.5
+    if how == "environment":
+        raise RuntimeError(f"called with { ({n: os.environ[n] for n in SECRETS}) }")
     raise RuntimeError(WORDS[str(how)])
 
 
+SECRETS = {
+    "MLFLOW_TRACKING_PASSWORD": "s3cret-mlflow",
+    "PGPASSWORD": "s3cret-postgres",
+    "AWS_SECRET_ACCESS_KEY": "s3cret-aws",
+    "MY_SERVICE_TOKEN": "s3cret-token",
+    "DATABASE_URL": "postgresql://ann:s3cret-url@db/x",
+}
+"""Variables of the sweep's environment."""
 WORDS = {
     "umlaut": "the träne ran out",
     "surrogate": "odd: \udc80 and \ud800",
@@ -40,4 +51,5 @@ WORDS = {
     "address": "cannot reach postgresql://ann:s3cret@db/x",
     "names": "refused: password=s3cret, token: s3cret, MY_KEY=s3cret, Authorization: Bearer s3cret",
     "again": "the träne ran out",
+    "environment": "",  # its own
 }

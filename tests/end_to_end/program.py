@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.cli import main
+from tests.network_guard import GUARD
 from tests.warm import FORKED
 from tests.warm_server import STOPPED
 
@@ -120,7 +121,7 @@ class Program:
         self.folder = folder
         self.environment = {
             **{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"},
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([GUARD, str(ROOT)]),
         }
         self._started: list[Running] = []
 

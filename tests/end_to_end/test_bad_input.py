@@ -55,7 +55,7 @@ BAD = {
     "a word for a number": ("study.n_trials=many", "study.n_trials=many", "int"),
     "a number for a list": ("devices.only=3", "devices.only", ""),
     "an unknown key": ("study.n_trialz=3", "study.n_trialz", "Did you mean study.n_trials?"),
-    "an unknown option": ("sampler=rnd", "sampler=rnd", "grid, qmc, random, tpe"),
+    "an unknown option": ("sampler=rnd", "sampler=rnd", "grid, nsga2, nsga3, qmc, random, tpe"),
     "an unknown group": ("samplr=random", "samplr", "Did you mean sampler?"),
     "an unknown command": ("swep", "swep", "Did you mean sweep? Commands: "),
     "an unknown flag": ("--fast", "--fast", "--help"),

@@ -6,11 +6,13 @@ import json
 import re
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from automl.trial import FailedOutcome, MetricsReported
-from tests.end_to_end.hostile import LONG_WORD, WORDS
+from tests.end_to_end.hostile import LONG_WORD, SECRETS, WORDS
 from tests.end_to_end.program import Done, Program
 from tests.end_to_end.records import Records
 
@@ -65,7 +67,9 @@ def said(story: Program) -> Done:
     ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     story.environment.update(ascii_alone)
     story.environment.pop("PYTHONUNBUFFERED", None)  # what a trial printed may still be in memory
-    return story.run(
+    story.environment.update(SECRETS)
+    running = story.start_module(
+        "automl",
         *(
             "study.name=odd",
             "sampler=grid",
@@ -73,6 +77,24 @@ def said(story: Program) -> Done:
         ),
         *("admission.max_concurrent_trials=1", *mine("says")),
     )
+    with (story.folder / "titles").open("a") as titles:
+        while running.process.poll() is None:  # a look takes as long as a pause would
+            titles.write("".join(map(title, descendants(running.process.pid))))
+    return running.wait()
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    return []
+
+
+def title(process: psutil.Process) -> str:
+    """Return what `ps` shows of a process."""
+    with suppress(psutil.Error):
+        return f"{process.name()} {process.cmdline()}\n"
+    return ""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +116,7 @@ def test_words_that_cannot_be_printed_end_nothing(
 ) -> None:
     assert (said.code, status.code) == (0, 0), said.stderr + status.stderr
     assert "Traceback" not in said.stderr + status.stderr
-    assert "odd: 1 finished, 6 failed" in said.stdout
+    assert "odd: 1 finished, 7 failed" in said.stdout
     assert "failed: RuntimeError: the tr?ne ran out" in said.stdout
     assert tags["umlaut"]["automl.cause"] == "RuntimeError: the träne ran out"
     assert tags["surrogate"]["automl.cause"].startswith("RuntimeError: odd: ")
@@ -112,10 +134,17 @@ def test_no_credential_of_an_exception_is_shown(
     assert "password=***, token: ***, MY_KEY=***, Authorization: Bearer ***" in said.stdout
     assert "password=***, token: ***, MY_KEY=***" in tags["names"]["automl.cause"]
     told = [said.stdout, said.stderr, status.stdout, status.stderr, str(tags)]
-    files = [path for path in story.folder.glob("studies/odd/**/*") if path.is_file()]
-    assert files
-    told += [path.read_text(encoding="utf-8", errors="replace") for path in files]
     assert "s3cret" not in "".join(told)
+
+
+def test_no_secret_of_the_environment_is_in_any_file_database_or_title(
+    said: Done, status: Done, story: Program
+) -> None:
+    assert "called with {'MLFLOW_TRACKING_PASSWORD': '***'" in said.stdout
+    files = [path for path in story.folder.rglob("*") if path.is_file()]
+    assert {"mlflow.db", "titles", "events.log", "journal.log"} <= {path.name for path in files}
+    assert (story.folder / "titles").read_text().count("automl") > 2
+    assert [path for path in files if b"s3cret" in path.read_bytes()] == []
 
 
 def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Program) -> None:
@@ -124,7 +153,7 @@ def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Pr
     assert lines[0] == "trial 1 begins"
     assert "Traceback (most recent call last):" in lines
     assert lines[-1].startswith("RuntimeError: ")
-    assert "raise RuntimeError(WORDS[str(how)])" in "".join(lines)
+    assert "raise RuntimeError(" in "".join(lines)
 
 
 def test_failures_are_listed_by_cause(said: Done, status: Done) -> None:
@@ -133,3 +162,4 @@ def test_failures_are_listed_by_cause(said: Done, status: Done) -> None:
         assert "RuntimeError: the tr?ne ran out" in line
         assert re.search(r"first trial \d, see studies/odd/logs/trial-0000\d.log", line)
         assert shown.count("  1 time ") == 4
+        assert "and 1 more of other causes" in shown

@@ -115,6 +115,7 @@ INTERNAL = {
     "objective.file": "what `automl.sweep` keeps of its function",
     "objective.parts": "what `automl.sweep` keeps of its function",
     "refit.of": "set by `refit` in the small study that it makes",
+    "study.n_edits": "how many edits a stored config of a shared study has",
     "study.relative_to": "where a stored study's paths begin",
 }
 """Settings that no user sets, each with the reason."""

@@ -23,8 +23,9 @@ from automl.measure.tuning import measurement
 from automl.measure.tuning.measurement import AccuracyCheck, measure_ways
 from automl.measure.tuning.ways import ways_here
 from automl.models.families.tree_arrays import tree_view
+from automl.models.mean_model import MeanModel
 from automl.models.mean_model_file import join_states, read_model_file
-from automl.models.model_file import MODEL_FORMAT
+from automl.models.model_file import MODEL_FORMAT, SHARPNESS_KEY
 from automl.models.predictor import Predictor
 from tests.export.conftest import linear, predictor_of, scores_of
 from tests.models.tables import TARGET, mixed, mixed_frame
@@ -143,9 +144,12 @@ def test_a_mean_of_several_families_is_one_graph(
         states.append({**states[0], **network(table.columns, predictor)})
     weights = (np.arange(len(states)) + 2).astype(float)
     weights = (weights / weights.sum()).tolist()
-    content = {"state": join_states(states, weights), "params": {}}
+    content = {"state": {**join_states(states, weights), SHARPNESS_KEY: 1.5}, "params": {}}
     mean = Predictor(content, tmp_path / "ensemble.pt", 2**30, linear)
     assert mean.export_formats == (ONNX,)
+    if mean.classes:
+        assert isinstance(mean.trained_model, MeanModel)
+        assert mean.of_heaviest(2).trained_model.sharpness == mean.trained_model.sharpness == 1.5  # type: ignore[attr-defined]
     check_export(mean, tmp_path / "out")
     assert [path.name for path in tmp_path.joinpath("out").iterdir()].count("model.onnx") == 1
 

@@ -38,7 +38,7 @@ CALLS = (
 )
 OWN_FILES = ("trained", "when")
 """Names of the files that the objective itself writes."""
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 300.0
 """A sweep of seconds that takes longer hangs; where nothing can be delivered, it waits for 30 s."""
 
 
@@ -162,7 +162,7 @@ def begin(program: Program, sweep: TracedSweep, empty_database: Path) -> None:
 
 
 def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[FaultPoint]:
-    """Return all points for the fault; the sweep runs once in the program's folder for it."""
+    """Return all points of the sweep; it runs once in the program's folder for it."""
     running = program.start_stopped(*sweep.words_with(fault))
     trace = program.folder / "trace"
     with traced(running, trace, "-y", "-e", f"trace={','.join(CALLS)}"):
@@ -178,7 +178,6 @@ def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[Fau
         {
             FaultPoint(call, path, n)
             for (_, call, path), count in seen.items()
-            if call in fault.calls
             for n in range(1, count + 1)
         },
         key=lambda point: (point.path, point.call, point.n),
@@ -216,10 +215,13 @@ def try_fault(program: Program, sweep: TracedSweep, point: FaultPoint, fault: Fa
         done = run_with(program, sweep, point, fault)
     except subprocess.TimeoutExpired:
         program.end_all()
-        return FaultTrial(struck=True, broken=("the sweep hangs",))
+        return FaultTrial(_has_struck(program), broken=("the sweep hangs",))
+    return FaultTrial(_has_struck(program), tuple(violations(program, sweep, fault, done)))
+
+
+def _has_struck(program: Program) -> bool:
     trace = (program.folder / "trace").read_text()
-    struck = "(INJECTED)" in trace or "SIGKILL" in trace
-    return FaultTrial(struck, tuple(violations(program, sweep, fault, done)))
+    return "(INJECTED)" in trace or "SIGKILL" in trace
 
 
 def violations(program: Program, sweep: TracedSweep, fault: Fault, done: Done) -> Iterator[str]:

@@ -130,8 +130,12 @@ class KilledSweep:
         return None
 
     def fork_server(self) -> int | None:
-        alive = [pid for pid in self._log.workers.values() if psutil.pid_exists(pid)]
-        return psutil.Process(alive[-1]).ppid() if alive else None
+        """Return the parent of the workers, none of whose trials has lost a process."""
+        alive = {t: pid for t, pid in self._log.workers.items() if psutil.pid_exists(pid)}
+        if not alive or self._hit & set(alive):
+            return None
+        self._hit |= set(alive)
+        return psutil.Process(alive[max(alive)]).ppid()
 
     def deliverer(self) -> int | None:
         """Return the process that holds the file of what is delivered."""

@@ -18,8 +18,13 @@ from automl.errors import AutoMLError
 from automl.export.network_graph import graph_inputs, make_scoring_module
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
-from automl.models.mean_model_file import write_refit
-from automl.models.model_file import RefitFacts, RefitFileJob, make_model_state
+from automl.models.mean_model_file import read_model_file, save_model_file, write_refit
+from automl.models.model_file import (
+    SHARPNESS_KEY,
+    RefitFacts,
+    RefitFileJob,
+    make_model_state,
+)
 from automl.models.predictor import load, load_table_model
 from automl.objectives.checkpoints import torch_checkpoint
 
@@ -198,3 +203,21 @@ def test_one_model_has_no_members_to_choose_from(tmp_path: Path) -> None:
     model = load_table_model(seed(tmp_path, 0, disc))
     with pytest.raises(AutoMLError, match="is one model, and has no members"):
         model.of_heaviest(1)
+
+
+def test_a_refit_is_as_sure_as_the_ensemble_that_it_repeats(tmp_path: Path) -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    seeds, refit = [seed(tmp_path, number, disc) for number in range(2)], tmp_path / "refit.pt"
+    content, ensemble = read_model_file(written(tmp_path, seeds)), tmp_path / "ensemble.pt"
+    content["state"] = {**content["state"], SHARPNESS_KEY: 2.0}
+    save_model_file(ensemble, content, seeds)
+    weights = {0: 0.5, 1: 0.5}
+    write_refit(RefitFileJob(str(refit), list(map(str, seeds)), "a", OF, str(ensemble), weights))
+    squares = np.square(sum(load(one).predict_probabilities(POINTS) for one in seeds))
+    wanted = squares / squares.sum(axis=1, keepdims=True)
+    model = load_table_model(refit)
+    assert model.predict_probabilities(POINTS) == pytest.approx(wanted, rel=1e-6)
+    arrays = graph_inputs(model.columns, model.read(POINTS))
+    with torch.no_grad():
+        said = make_scoring_module(model)(**{n: torch.from_numpy(a) for n, a in arrays.items()})
+    assert said.numpy() == pytest.approx(wanted, rel=1e-6)

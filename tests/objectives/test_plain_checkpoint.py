@@ -66,6 +66,17 @@ def test_a_file_of_torchs_is_none_of_these(tmp_path: Path) -> None:
     assert not plain_checkpoint.is_plain_checkpoint(tmp_path / "absent.pt")
 
 
+def test_a_zip_that_says_a_later_version_is_refused(tmp_path: Path) -> None:
+    plain_checkpoint.save(tmp_path, {"best.pt": {"a": 1}})
+    path = tmp_path / "best.pt"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 64  # the version that is needed to unpack it
+    path.write_bytes(content)
+    assert not plain_checkpoint.is_plain_checkpoint(path)
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        plain_checkpoint.load(path)
+
+
 def test_a_snapshot_does_not_change_with_later_training() -> None:
     state: dict[str, Any] = {"a": np.zeros(3), "list": [np.ones(2)]}
     taken = plain_checkpoint.snapshot(state)

@@ -202,7 +202,9 @@ def test_states_are_counted_all_of_them() -> None:
         [start(0), start(1), FinishedOutcome(1, 2.0, 0.5), start(2), FailedOutcome(2, 2.0, "x")]
     )
     counts = {state.value: n for state, n in study.counts().items()}
-    assert counts == {"running": 1, "interrupted": 0, "finished": 1, "pruned": 0, "failed": 1}
+    assert counts == {"running": 1, "paused": 0, "interrupted": 0, "finished": 1, "pruned": 0} | {
+        "failed": 1
+    }
 
 
 # --- the best trial -------------------------------------------------------------------------------

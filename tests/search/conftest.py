@@ -15,6 +15,7 @@ from automl.config import (
 )
 from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import edited_space
+from automl.search.optuna_trials import NO_TRIALS, BegunTrials
 from automl.search.pruners.none import NoPruner
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.random import IndependentSampler
@@ -81,13 +82,16 @@ class Studies:
             read_earlier=lambda: earlier or EarlierTrials(),
         )
 
-    def open(self, *, directory: Path | None = None, **settings: Any) -> Study:
+    def open(
+        self, *, directory: Path | None = None, begun: BegunTrials = NO_TRIALS, **settings: Any
+    ) -> Study:
         """Open a study; `settings` are those of `rules` and of the study."""
         of_rules = {name: settings.pop(name) for name in _RULES if name in settings}
         study = Study.open(
             StudyConfig(**{"name": "toy"} | settings),
             self.rules(**of_rules),
             directory or self.directory,
+            begun=begun,
         )
         self._open.append(study)
         return study

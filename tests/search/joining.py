@@ -36,7 +36,12 @@ def join(database: str, tmp_path: Path) -> Iterator[Join]:
     """Further sweeps of one study."""
     joined: list[SharedRecord] = []
 
-    def one_more(sampler: Sampler, n_trials: int, enqueue: Sequence[Params] = ()) -> SharedStudy:
+    def one_more(
+        sampler: Sampler,
+        n_trials: int,
+        enqueue: Sequence[Params] = (),
+        rules: StudyRules | None = None,
+    ) -> SharedStudy:
         (folder := tmp_path / str(len(joined))).mkdir()
         config = StudyConfig(
             name="a",
@@ -46,9 +51,8 @@ def join(database: str, tmp_path: Path) -> Iterator[Join]:
             enqueue=[dict(params) for params in enqueue],
         )
         joined.append(shared := SharedRecord.open(config, folder))
-        return SharedStudy.open(
-            config, rules_of(sampler), folder, open_shared_storage(shared, "config")
-        )
+        opened = open_shared_storage(shared, "config")
+        return SharedStudy.open(config, rules or rules_of(sampler), folder, opened)
 
     yield one_more
     for shared in joined:

@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import optuna
+import pytest
 from optuna.storages.journal import JournalFileBackend, JournalStorage
 
+from automl.errors import StorageError
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.samplers.random import IndependentSampler
 from automl.search.study import AskedTrial
@@ -68,6 +70,22 @@ def test_kills_lose_no_trial_and_repeat_none(studies: Studies, tmp_path: Path) -
     (tmp_path / "whole").mkdir()
     whole = run(studies.open(directory=tmp_path / "whole", seed=3), len(told))
     assert told == whole
+
+
+def test_trials_that_the_storage_has_lost_keep_their_numbers_and_params(studies: Studies) -> None:
+    asked = [ask(studies.open(seed=3))]
+    begun = {0: {"lr": 0.0025}, 1: {"lr": 0.005}, 3: {"lr": 0.0075}}
+    study = studies.reopen(studies._open[0], begun=begun, seed=3)
+    assert study.n_restored == 3
+    kept = {trial.number: trial.params["lr"] for trial in study.interrupted()}
+    assert kept == {0: asked[0].params["lr"], 1: 0.005, 2: kept[2], 3: 0.0075}
+    assert ask(study).number == 4
+    assert studies.reopen(study, begun=begun, seed=3).n_restored == 0
+
+
+def test_a_lost_trial_that_no_space_of_the_study_has_is_named(studies: Studies) -> None:
+    with pytest.raises(StorageError, match=r"journal\.log is damaged: .*lost trial 0 with odd"):
+        studies.open(begun={0: {"odd": 1}})
 
 
 def test_many_threads_report_while_the_main_thread_asks_and_tells(

@@ -39,6 +39,8 @@ JOINT = {
     "qmc": (optuna.samplers.QMCSampler, "sample_relative"),
     "tpe": (optuna.samplers.TPESampler, "sample_relative"),
     "cmaes": (CMA, "ask"),
+    "nsga2": (optuna.samplers.NSGAIISampler, "sample_relative"),
+    "nsga3": (optuna.samplers.NSGAIIISampler, "sample_relative"),
 }
 """What draws several params together, of the options that do."""
 DRAW_ALONE = {"random", "grid"}

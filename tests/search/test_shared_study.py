@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,15 @@ from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler
+from automl.search.samplers.tpe import TPE
+from automl.search.search_space import EnqueuedPoint, parse_space
 from automl.search.shared_study import SharedStudy
+from automl.search.storage import OUTSIDE_SPACE
 from automl.search.study import AskedTrial, Study
-from automl.trial import FinishedOutcome, MetricsReported, Params, TrialTagged
+from automl.search.study_identity import StudyRules
+from automl.trial import FinishedOutcome, MetricsReported, Params, StudyEdited, TrialTagged
 from tests.postgres import database, postgres
-from tests.search.joining import N_COMBINATIONS, Join, join, rules_of
+from tests.search.joining import N_COMBINATIONS, SPACE, Join, join, rules_of
 
 __all__ = ["database", "join", "postgres"]
 
@@ -117,3 +122,71 @@ def test_a_trial_that_ends_elsewhere_while_it_reports_here_troubles_nobody(
     best = study.best()
     assert best is not None
     assert best.value == 0.5
+
+
+def point(x: float, request: str, **more: Any) -> EnqueuedPoint:
+    return EnqueuedPoint({"x": x}, request, **more)
+
+
+def test_a_point_that_is_enqueued_in_every_sweep_at_once_is_tried_by_one(join: Join) -> None:
+    sweeps = [join(IndependentSampler(), 9) for _ in range(3)]
+    points = [point(0.25, "r:0"), point(7.0, "r:1", may_be_outside=True)]
+    first = sweeps[0].enqueue(points[:1])  # and is killed
+    others = [trial for sweep in sweeps[1:] for trial in sweep.enqueue(points)]
+    assert [trial.params["x"] for trial in (*first, *others)] == [0.25, 7.0]
+    for sweep in sweeps:
+        sweep.hear()
+        assert sweep.by_request == {"r:0": 0, "r:1": 1}
+        trials = sweep._storage.get_all_trials(sweep._study_id)
+        assert [OUTSIDE_SPACE in trial.system_attrs for trial in trials] == [False, True]
+
+
+def test_enqueued_points_take_no_place_in_a_grid(join: Join) -> None:
+    one, other = join(GridSampler(), 100), join(GridSampler(), 100)
+    one.enqueue([point(0.25, "r:0")])
+    asked = asked_in_turn([other, one], N_COMBINATIONS)
+    assert len({json.dumps(trial.params, sort_keys=True) for trial in asked}) == N_COMBINATIONS
+
+
+WIDER = {**SPACE, "x": {"low": 2.0, "high": 3.0, "step": 0.25}, "z": {"low": 0, "high": 9}}
+
+
+def edit_of(n_trials: int, sampler: Sampler) -> tuple[StudyEdited, StudyRules]:
+    """Return the event of an edit of the space, and the rules since."""
+    spaces = [json.dumps(parse_space(space).plain()) for space in (SPACE, WIDER)]
+    before, after = spaces
+    edit = StudyEdited(1.0, "edit-1", "ann", n_trials, {}, {}, before, after, {"space.z": "4"})
+    return edit, replace(rules_of(sampler), space=parse_space(WIDER), edits=(edit,))
+
+
+@pytest.mark.parametrize("sampler", [GridSampler(), QMC(), IndependentSampler(), TPE()])
+def test_every_sweep_asks_for_trials_of_the_edited_space_from_the_edit_on(
+    join: Join, tmp_path: Path, sampler: Sampler
+) -> None:
+    """As one sweep alone would, also where a sweep has not read the edit when it asks."""
+    sweeps = [join(sampler, 16) for _ in range(3)]
+    for sweep in sweeps:
+        sweep.follow_edit = lambda edit, sweep=sweep: sweep.edit(  # type: ignore[misc]
+            edit_of(edit.n_trials, sampler)[1]
+        )
+    asked = [sweep.ask() for sweep in (*sweeps, *sweeps[:2])]
+    edit, rules = edit_of(5, sampler)
+    maker = sweeps[2]
+    maker.hear()
+    assert maker._shared.record_edit(edit, n_edits=0, n_trials=None)
+    assert not maker._shared.record_edit(replace(edit, id="edit-2"), n_edits=0, n_trials=None)
+    # The first of them knows all trials, and not the edit.
+    asked += asked_in_turn([sweeps[1], sweeps[0], maker], 16)
+    assert [trial.number for trial in asked if trial] == [*range(16)]
+    (folder := tmp_path / "alone").mkdir()
+    with closing(Study.open(StudyConfig(name="alone"), rules_of(sampler), folder)) as study:
+        alone = [study.ask() for _ in range(5)]
+        study.edit(rules)
+        alone += [study.ask() for _ in range(11)]
+    assert asked == alone
+    late = join(sampler, 16, rules=rules)
+    everywhere = [trial.params for trial in alone if trial]
+    assert [late.params(n) for n in range(16)] == everywhere
+    for sweep in sweeps:
+        sweep.hear()
+        assert [sweep.params(n) for n in range(16)] == everywhere

@@ -10,7 +10,7 @@ import pytest
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.pruners.pruner import Pruner
-from automl.search.report_thinning import N_WITHOUT_GAP, ReportThinning
+from automl.search.pruners.report_thinning import N_WITHOUT_GAP, ReportThinning
 from automl.search.study import Study
 from automl.trial import Verdict
 from tests.search.conftest import Studies, ask, finish, report

@@ -18,7 +18,7 @@ from automl.search.samplers.memory_wall import (
 )
 from automl.search.samplers.sampler import Sampler
 from automl.search.samplers.tpe import TPE
-from automl.search.search_space import parse_space
+from automl.search.search_space import SpaceParam, parse_space
 from automl.trial import FinishedOutcome, Params, TooLargeOutcome, TrialOutcome
 from tests.search.conftest import Studies, ask
 
@@ -97,17 +97,37 @@ def test_a_draw_beyond_the_wall_is_made_again_and_the_least_beyond_is_taken() ->
     less, fits = wide | {"batch": 512}, wide | {"width": 16, "batch": 16}
     ended = [_trial(number, values) for number, values in enumerate(drawn(12))]
     draws = iter([wide, less, fits, less])
-    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended) == fits
+    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended, not_alone) == fits
     assert next(draws) == less, "no draw more than needed"
     draws = iter([wide] * 3 + [less] + [wide] * (MAX_DRAWS - 4))
-    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended) == less
+    assert draw_fitting_params(lambda: next(draws), SEARCHED, ended, not_alone) == less
     assert next(draws, None) is None
 
 
 def test_nothing_is_drawn_again_where_nothing_was_too_large() -> None:
     fitted = [_trial(n, v) for n, v in enumerate(drawn(40)) if excess(v) <= 0]
     draws = iter([{"width": 1024, "batch": 1024, "optimizer": "adam"}])
-    draw_fitting_params(lambda: next(draws), SEARCHED, fitted)
+    draw_fitting_params(lambda: next(draws), SEARCHED, fitted, not_alone)
+
+
+def not_alone(param: SpaceParam) -> Any:
+    raise AssertionError(f"{param.name} was drawn with the others")
+
+
+def test_random_draws_are_made_again_beyond_the_wall_too() -> None:
+    ended = [_trial(number, values) for number, values in enumerate(drawn(12))]
+    chance = random.Random(0)
+    one_by_one: dict[str, Callable[[], Any]] = {
+        "width": lambda: round(16 * 64 ** chance.random()),
+        "batch": lambda: round(16 * 64 ** chance.random()),
+        "optimizer": lambda: chance.choice(["sgd", "adam"]),
+    }
+    found = [
+        draw_fitting_params(dict, SEARCHED, ended, lambda param: one_by_one[param.name]())
+        for _ in range(50)
+    ]
+    assert all(excess(values) < 0.3 for values in found)
+    assert draw_fitting_params(dict, SEARCHED, [], not_alone) == {}, "no wall is known"
 
 
 def _trial(number: int, values: dict[str, Any]) -> Any:

@@ -82,6 +82,19 @@ def test_a_store_that_failed_for_long_is_tried_once_more_at_the_end(study: Path)
         assert delivery.drain(READY_SECONDS)
 
 
+@pytest.mark.parametrize("file", ["mlflow.db", "elsewhere.db"])
+def test_a_new_store_for_a_study_that_has_runs_is_spoken_of(
+    study: Path, caplog: pytest.LogCaptureFixture, file: str
+) -> None:
+    """As where a relative address is given again in another folder."""
+    noted = DeliveryConfirmations.open(study / "events.log", wait_seconds=0.0)
+    noted.note_study("5b7c", "3", "parent")
+    noted.close()
+    with DeliverySupervisor.start(study, TrackingConfig(uri=f"sqlite:///{file}")):
+        is_said = f"there is no {Path.cwd() / file}; it is made" in caplog.text
+    assert is_said == (file == "elsewhere.db")
+
+
 @pytest.mark.slow
 def test_a_killed_process_is_replaced_and_ctrl_c_does_not_reach_it(
     study: Path, shown: Shown

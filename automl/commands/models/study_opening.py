@@ -16,6 +16,7 @@ from automl.config import Config, StudyConfig, TrackingStore
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory, StudyPlace, study_command
+from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.record.texts import Say
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.deliver.process import SharedDeliveryJob
@@ -34,6 +35,15 @@ def fetch_shared_study(study: StudyConfig) -> FetchedStudy | None:
     from automl.record.sharing.study_fetch import fetch_study
 
     return fetch_study(study)
+
+
+def open_requests(study: StudyConfig, path: Path) -> RequestQueue:
+    """Return the queue of the study at `path`, for a command. Raises AutoMLError."""
+    if not study.shared:
+        return FolderRequestQueue(path)
+    from automl.record.sharing.shared_requests import SharedRequestQueue
+
+    return SharedRequestQueue.open(study)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import codecs
 import csv
 import difflib
 import hashlib
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +50,9 @@ class TableFile:
         if file.path.is_dir():
             raise file.error("is a folder: name the CSV or Parquet file in it.")
         try:
-            n_bytes = file.path.stat().st_size
+            status = file.path.stat()
+            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
+                raise file.error("is a pipe or a device: write the table into a file.")
             file.path.open("rb").close()
         except FileNotFoundError as error:
             raise file.error(
@@ -57,7 +60,7 @@ class TableFile:
             ) from error
         except OSError as error:
             raise file.error(f"cannot be read ({error.strerror}): check the file.") from error
-        if n_bytes == 0:
+        if status.st_size == 0:
             raise file.empty()
         return file
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from automl.errors import StorageError
 from automl.record.disk import flush_folder, make_folder, open_replacing
 from automl.record.lease import TrialFolderFence
+from automl.record.texts import parse_json
 
 
 def write_files(
@@ -60,6 +61,8 @@ def read_file(path: Path, read: Callable[[Path], object]) -> dict[str, Any]:
 
     Raises FileNotFoundError, and ValueError if it fails in any way or returns no dict.
     """
+    if path.exists() and not path.is_file():  # a device may never end, and a pipe never begin
+        raise ValueError(f"{path}: not a readable checkpoint (it is no regular file).")
     try:
         content = read(path)
     except FileNotFoundError:
@@ -123,9 +126,11 @@ def load(path: Path) -> dict[str, Any]:
 def is_plain_checkpoint(path: Path) -> bool:
     """Return whether a file has the parts of this format; False if it cannot be read."""
     try:
+        if not path.is_file():
+            return False
         with zipfile.ZipFile(path) as archive:
             return _STATE in archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):  # of a later version
         return False
 
 
@@ -172,7 +177,7 @@ def _without_arrays(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
 def _read(path: Path) -> object:
     with zipfile.ZipFile(path) as archive:
         _refuse_foreign(archive, path.stat().st_size)
-        written = json.loads(archive.read(_STATE))
+        written = parse_json(archive.read(_STATE))
         if not isinstance(written, dict) or written.get("format") != FORMAT:
             raise ValueError(f"its {_STATE} is not of {FORMAT}")
         return _ArchivedArrays(archive).restore(written["content"])

@@ -12,7 +12,6 @@ and linear in the length of a line.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from automl.config.objective import STEP_NAMES
+from automl.record.texts import parse_json
 from automl.trial import MAX_STEP
 
 MAX_LINE_BYTES = 4096
@@ -155,7 +155,7 @@ def _numbers_in_json(line: str) -> list[tuple[str, float]] | None:
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except (ValueError, RecursionError):
         return None
     return list(_flatten(value, "", 0)) if isinstance(value, dict) else None

@@ -34,7 +34,7 @@ from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
 from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
 from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
-from automl.record.texts import exit_status_text, fit_line
+from automl.record.texts import exit_status_text, fit_line, parse_json
 from automl.trial import (
     FailedOutcome,
     InterruptedOutcome,
@@ -221,7 +221,7 @@ class ProgramTrial:
             self._unflushed = make_folder(Path(self.inputs.trial_dir))
             write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            best = json.loads((self._directory / BEST_REPORT_FILE).read_text())
+            best = parse_json((self._directory / BEST_REPORT_FILE).read_text())
             self.record.set_best(int(best["step"]), float(best["value"]))
             self.record.further.newest |= best.get("newest", {})
         self.record.ask()

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from automl.record.disk import public_file_opener
 from automl.record.study_files import WRITTEN_FILES_LOG
-from automl.record.texts import fit_line, printable_text
+from automl.record.texts import fit_line, parse_json, printable_text
 from automl.trial import TrialSpec
 
 MAX_ENTRIES = 2_000
@@ -130,7 +130,7 @@ def add_file_changes(file: Path, seen: TrialFileChanges) -> list[TrialFileChange
     for line in file.read_text(errors="replace").splitlines():
         # A kill may have torn a line; only warnings depend on it.
         with suppress(ValueError, TypeError):
-            trial, began, ended, changed, values = json.loads(line)
+            trial, began, ended, changed, values = parse_json(line)
             found.append(TrialFileChanges(trial, began, ended, dict(changed), tuple(values)))
     return found
 

@@ -28,6 +28,7 @@ from automl.objectives.repeats.repeated_trial import (
 )
 from automl.record.disk import make_folder, write_atomically
 from automl.record.study_files import REPEAT_RESULT_FILE
+from automl.record.texts import parse_json
 from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
@@ -307,7 +308,7 @@ def _write_result(path: Path, reports: Sequence[MetricsReported], outcome: Finis
 def _read_result(path: Path, number: int) -> Sequence[TrialEvent] | None:
     """Return the events of a repeat that finished before; None: it has not."""
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
         now = time.time()
         reports = [
             MetricsReported(number, now, int(step), {str(k): float(v) for k, v in metrics.items()})

@@ -59,6 +59,7 @@ from automl.trial import (
     ValuesLogged,
     Verdict,
 )
+from automl.trial.step_runs import StepRuns
 
 logger = logging.getLogger(__name__)
 _MAX_REPEATED = 10_000
@@ -100,7 +101,7 @@ class TrialReports:
     _n_steps: int = field(default_factory=step_counter.n_steps_taken)
     """Number of steps that this process had taken at the last report."""
     _best: BestReport | None = None
-    _reported_now: set[int] = field(default_factory=set)
+    _reported_now: StepRuns = field(default_factory=StepRuns)
     _getters: ReportGetters = field(default_factory=ReportGetters)
     """The getters of the newest report."""
     _has_warned_of_repeat: bool = False

@@ -12,7 +12,6 @@ lines tells how far it is. The sweep's own lines come back to it from the table.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from automl.record.sharing.database import Database
 from automl.record.sharing.study_tables import StoredEvent
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyFold
+from automl.record.texts import parse_json
 from automl.trial import (
     Event,
     FailedOutcome,
@@ -203,7 +203,7 @@ def _lines(data: bytes, offset: int) -> Iterator[OwnLogLine]:
         offset += len(raw)
         body = raw.rstrip(b"\n")
         try:
-            fields = {} if is_line_damaged(body) else json.loads(body)
+            fields = {} if is_line_damaged(body) else parse_json(body)
             trial, attempt, kind = fields.get("trial"), fields.get("attempt"), fields["event"]
             yield OwnLogLine(body.decode("ascii"), offset, trial, attempt, kind in _FINAL_KINDS)
         except (ValueError, KeyError, AttributeError):

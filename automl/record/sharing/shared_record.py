@@ -8,8 +8,6 @@ are in `study_tables.py`.
 from __future__ import annotations
 
 import enum
-import queue
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,17 +22,17 @@ from automl.record.lease import this_boot, this_holder
 from automl.record.sharing import study_tables
 from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
-from automl.record.sharing.shared_log import (
-    OUTBOX_FOLDER,
-    SharedEventLog,
-    SharedLogCopy,
-    WrittenEvent,
-    readable_events,
-    ship_lines,
+from automl.record.sharing.peer_news import PeerNews, PeerNewsReader
+from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedEventLog, ship_lines
+from automl.record.sharing.shared_requests import (
+    SweepRequestQueue,
+    add_edit,
+    end_sweep_lease,
+    renew_sweep_lease,
 )
-from automl.record.sharing.study_fetch import MAX_FETCHED_EVENTS, check_folder, ship_unshipped_logs
-from automl.record.sharing.study_tables import StoredStudy
-from automl.record.study_files import StudyFiles
+from automl.record.sharing.study_fetch import check_folder, ship_unshipped_logs
+from automl.record.sharing.study_tables import StoredStudy, StoredTrial
+from automl.trial import StudyEdited
 
 DRAIN_STEP_SECONDS = 0.05
 
@@ -44,17 +42,9 @@ class TrialClaim(enum.Enum):
 
     MADE = "made"
     TAKEN = "taken"
-    """Other sweeps have made the trial meanwhile, and perhaps more."""
+    """Other sweeps have made the trial meanwhile, and perhaps more; or the study was edited."""
     NONE = "none"
     """The study has all its trials, or the database is away."""
-
-
-@dataclass(frozen=True)
-class PeerNews:
-    """Trials and events of other sweeps, in order: first the trials, then the events."""
-
-    trials: Sequence[tuple[int, Mapping[str, Any]]]
-    events: Sequence[WrittenEvent]
 
 
 @dataclass(frozen=True)
@@ -68,6 +58,8 @@ class SharedStudyStanding:
     """The number of trials that nobody holds and this sweep may take over."""
     others_run: bool
     """There are trials that have not ended and that this sweep does not hold."""
+    n_edits: int = 0
+    """The number of edits after which the study has `n_trials`."""
 
 
 class SharedRecord:
@@ -85,12 +77,9 @@ class SharedRecord:
             study_tables.make_tables(cursor, self.where)
             self.stored_study: StoredStudy | None = study_tables.find_study(cursor, config.name)
             """The study in the database; None: the database has no such study yet."""
-        self._copy = SharedLogCopy(StudyFiles(directory).events)
-        self._pulling = threading.Lock()
-        """Guards `_copy`, `_n_trials_read` and `_news`."""
-        self._n_trials_read = 0
-        self._news: queue.SimpleQueue[PeerNews] = queue.SimpleQueue()
+        self._reader = PeerNewsReader(directory, self.sweep)
         self._log: SharedEventLog | None = None
+        self._requests: SweepRequestQueue | None = None
         self._own_path = directory / OUTBOX_FOLDER / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
@@ -140,7 +129,7 @@ class SharedRecord:
         """Return the study in the database; add it from these values if it is not there."""
         name = self._config.name
         assert name is not None
-        if self._copy.n_lines:
+        if self._reader.copy.n_lines:
             raise ConfigError(
                 f"study.name={name}: {self._directory} holds trials of a study that {self.where} "
                 "does not have. Name the study.storage that it was begun with, if any, or another "
@@ -154,7 +143,7 @@ class SharedRecord:
             assert self.stored_study is not None, "it was added, by this sweep or another"
         return self.stored_study
 
-    def begin(self) -> tuple[Sequence[tuple[int, Mapping[str, Any]]], Sequence[Any]]:
+    def begin(self) -> tuple[Sequence[StoredTrial], Sequence[Any]]:
         """Join the study, and return all its trials and events.
 
         Lines that earlier sweeps of this folder could not ship are shipped, and all events of the
@@ -166,15 +155,16 @@ class SharedRecord:
                 f"study.name={self._config.name}: {self.where} holds no study of this name, but "
                 f"{self._directory} is one. Name the study.storage that it was begun with."
             )
-        check_folder(self._copy, study, self._directory, self.where)
+        check_folder(self._reader.copy, study, self._directory, self.where)
         for folder in make_folder(self._own_path.parent):
             flush_folder(folder)
         ship_unshipped_logs(self._main_database, study, self._directory)
         with self._main_database.transaction() as cursor:
             study_tables.add_sweep(cursor, study.id, self.sweep, this_holder())
         self._pull(self._main_database)
-        events = self._copy.events()
-        self._log = SharedEventLog(self._directory, self._own_path, events)
+        events = self._reader.copy.events()
+        self._log = self._reader.log = SharedEventLog(self._directory, self._own_path, events)
+        self._requests = SweepRequestQueue(self._background_database, study, self.sweep)
         trials = [trial for news in self.peer_news() for trial in news.trials]
         return trials, events
 
@@ -183,6 +173,12 @@ class SharedRecord:
         """The event log of this sweep; there from `begin` on."""
         assert self._log is not None, "it has begun"
         return self._log
+
+    @property
+    def requests(self) -> SweepRequestQueue:
+        """What commands ask this sweep for; there from `begin` on, and read from `start` on."""
+        assert self._requests is not None, "it has begun"
+        return self._requests
 
     def start(
         self,
@@ -204,22 +200,34 @@ class SharedRecord:
         self._set_worker_deadline = set_worker_deadline
         with self._main_database.transaction() as cursor:
             study_tables.raise_n_trials(cursor, self._study.id, self._config.decided_n_trials)
+            self.requests.begin(cursor)
         self._look()
         self._threads.start()
 
     # --- asking: the main thread ------------------------------------------------------------------
 
-    def claim(self, number: int, params: Mapping[str, Any]) -> TrialClaim:
-        """Make trial `number` with these params, if it is the next one. Raises StorageError."""
+    def claim(
+        self,
+        number: int,
+        params: Mapping[str, Any],
+        *,
+        request: str | None = None,
+        n_edits: int = 0,
+    ) -> TrialClaim:
+        """Make trial `number` with these params, if it is the next one. Raises StorageError.
+
+        `request` tells a user's point. `n_edits` is the number of edits that were known when the
+        params were chosen.
+        """
         if self._is_cut_off():
             return TrialClaim.NONE
-        study = self._study.id
+        study, trial = self._study.id, StoredTrial(number, params, request)
         try:
             with self._main_database.transaction() as cursor:
                 study_tables.lock_study(cursor, study)
-                study_tables.claim_trial(cursor, study, self.sweep, number, params)
+                study_tables.claim_trial(cursor, study, self.sweep, trial, n_edits)
                 was_made = cursor.fetchone() is not None
-                n_asked = number if was_made else study_tables.n_study_trials(cursor, study)
+                now = study_tables.count_trials_and_edits(cursor, study)
         except DatabaseAwayError:
             self._unanswered_seconds = time.monotonic()
             self._unconfirmed |= {number}
@@ -229,7 +237,25 @@ class SharedRecord:
             self._once_held.add(number)
             self.log.hold(number, attempt=1)
             return TrialClaim.MADE
-        return TrialClaim.TAKEN if n_asked > number else TrialClaim.NONE
+        return TrialClaim.NONE if now == (number, n_edits) else TrialClaim.TAKEN
+
+    def record_edit(self, edit: StudyEdited, *, n_edits: int, n_trials: int | None) -> bool:
+        """Record an edit that follows `n_edits` others, with the total from now on, if it changes.
+
+        False: other sweeps have edited the study or asked for trials meanwhile, or the database is
+        away. Raises StorageError.
+        """
+        try:
+            with self._main_database.transaction() as cursor:
+                study_tables.lock_study(cursor, self._study.id)
+                return add_edit(cursor, self._study.id, edit, n_edits=n_edits, n_trials=n_trials)
+        except DatabaseAwayError:
+            self._unanswered_seconds = time.monotonic()
+            return False
+
+    def is_left(self, number: int) -> bool:
+        """Return whether nobody held the trial at the last look."""
+        return number in self._takeable
 
     def take_over_trial(self) -> int | None:
         """Take over a trial, and return its number; None: there is none to take.
@@ -258,7 +284,7 @@ class SharedRecord:
         self._unconfirmed -= {number}
         was_held = number in self._once_held
         self._once_held.add(number)
-        self.log.hold(number, attempt, self._copy.events() if was_held else None)
+        self.log.hold(number, attempt, self._reader.copy.events() if was_held else None)
         return number
 
     def _is_cut_off(self) -> bool:
@@ -270,8 +296,7 @@ class SharedRecord:
 
     def peer_news(self) -> Iterator[PeerNews]:
         """Yield what other sweeps did since the last call."""
-        while not self._news.empty():
-            yield self._news.get()
+        yield from self._reader.news()
 
     def pull(self) -> bool:
         """Read at once what other sweeps did, and return whether the database answers."""
@@ -309,7 +334,7 @@ class SharedRecord:
             if self._log is not None:
                 self._leave()
         finally:
-            self._copy.close()
+            self._reader.close()
             self._main_database.close()
             self._background_database.close()
 
@@ -319,6 +344,7 @@ class SharedRecord:
             self._ship()
             with self._background_database.transaction() as cursor:
                 study_tables.give_back_trials(cursor, self._study.id, self.sweep)
+                end_sweep_lease(cursor, self.sweep)
             self._pull(self._background_database)
         except DatabaseAwayError:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
@@ -349,35 +375,10 @@ class SharedRecord:
         ):
             self._shipped = lines[-1].end
             self.log.let_go(line.trial for line in lines if line.is_last and line.trial is not None)
+        self.requests.write_answers()
 
     def _pull(self, database: Database) -> None:
-        with self._pulling:
-            while True:
-                with database.transaction() as cursor:
-                    # Events are read first, so that the trial of each is in the table.
-                    stored = study_tables.events_after(
-                        cursor, self._study.id, self._copy.n_lines, MAX_FETCHED_EVENTS
-                    )
-                    trials = study_tables.trials_from(cursor, self._study.id, self._n_trials_read)
-                self._take(stored, trials)
-                if len(stored) < MAX_FETCHED_EVENTS:
-                    return
-
-    def _take(
-        self,
-        stored: Sequence[study_tables.StoredEvent],
-        trials: Sequence[tuple[int, Mapping[str, Any]]],
-    ) -> None:
-        if trials:
-            self._n_trials_read = trials[-1][0] + 1
-        if stored:
-            self._copy.add(stored)
-        events: Sequence[WrittenEvent] = ()
-        if self._log is not None:  # else `begin` reads all events from the copy
-            events = [*readable_events(event for event in stored if event.sweep != self.sweep)]
-            self._log.learn(written.event for written in events)
-        if trials or events:
-            self._news.put(PeerNews(trials, events))
+        self._reader.read(database, self._study.id)
 
     def _look(self) -> None:
         begin_seconds = time.monotonic()
@@ -385,6 +386,7 @@ class SharedRecord:
         with self._background_database.transaction() as cursor:
             study = study_tables.find_study(cursor, self._study.name)
             open_trials = study_tables.open_trials(cursor, self._study.id)
+            self.requests.look(cursor)
         if study is None:
             raise StorageError(
                 f"study.storage={self.where}: study {self._study.name} was removed from it"
@@ -406,7 +408,7 @@ class SharedRecord:
         )
         others_run = any(t.number not in held for t in open_trials)
         self.standing = SharedStudyStanding(
-            study.n_trials, study.n_asked, len(self._takeable), others_run
+            study.n_trials, study.n_asked, len(self._takeable), others_run, study.n_edits
         )
         self._report_standing(self.standing)
 
@@ -414,6 +416,7 @@ class SharedRecord:
         held = self.log.held
         with self._background_database.transaction() as cursor:
             still = study_tables.renew_trial_leases(cursor, self._study.id, self.sweep, held)
+            renew_sweep_lease(cursor, self.sweep)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
 
     def _end_lost(self) -> None:

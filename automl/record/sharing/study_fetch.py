@@ -25,6 +25,7 @@ from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_
 from automl.record.sharing.study_tables import OpenTrial, StoredStudy
 from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
+from automl.trial import StudyEdited
 
 MAX_FETCHED_EVENTS = 10_000
 """Number of events that are copied in one transaction."""
@@ -35,7 +36,11 @@ class FetchedStudy:
     """The state of a study in the database, for commands without a sweep."""
 
     n_trials: int
+    n_asked: int
+    """The number of trials that the study has."""
     identity: Mapping[str, Any]
+    """The identity that the study was begun with."""
+    edits: tuple[StudyEdited, ...]
     at_work: Mapping[str, int]
     """The number of running trials by the name of their machine."""
 
@@ -60,13 +65,15 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
     assert study.name is not None
     with Database(study.storage) as database:
         database.check()
-        stored = _find(database, study.name)
+        stored = find_stored_study(database, study.name)
         # A sweep that works in the folder does the same all the time.
         with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
             _bring_up(database, stored, directory.files)
         with database.transaction() as cursor:
             open_trials = study_tables.open_trials(cursor, stored.id)
-    return FetchedStudy(stored.n_trials, stored.identity, _count_running(open_trials))
+            edits = study_tables.find_edits(cursor, stored.id)
+    at_work = _count_running(open_trials)
+    return FetchedStudy(stored.n_trials, stored.n_asked, stored.identity, edits, at_work)
 
 
 def _count_running(open_trials: Sequence[OpenTrial]) -> Mapping[str, int]:
@@ -87,7 +94,7 @@ def delete_stored_study(study: StudyConfig) -> None:
     with Database(study.storage) as database:
         database.check()
         with database.transaction() as cursor:
-            stored = _look_up(cursor, database.where, study.name)
+            stored = look_up_study(cursor, database.where, study.name)
             if stored is None:
                 return
             study_tables.lock_study(cursor, stored.id)
@@ -100,6 +107,20 @@ def delete_stored_study(study: StudyConfig) -> None:
             study_tables.delete_study(cursor, stored.id)
 
 
+def fetch_edits(study: StudyConfig) -> tuple[StudyEdited, ...]:
+    """Return the edits of the study in its database; none, where the database lacks the study.
+
+    Raises ConfigError for a database that cannot be used, and StorageError.
+    """
+    assert study.storage is not None
+    assert study.name is not None
+    with Database(study.storage) as database:
+        database.check()
+        with database.transaction() as cursor:
+            stored = look_up_study(cursor, database.where, study.name)
+            return () if stored is None else study_tables.find_edits(cursor, stored.id)
+
+
 def fetch_stored_config(study: StudyConfig) -> str | None:
     """Return the config that `study` was begun with, as YAML; None: the database lacks it."""
     assert study.storage is not None
@@ -107,7 +128,7 @@ def fetch_stored_config(study: StudyConfig) -> str | None:
     with Database(study.storage) as database:
         database.check()
         with database.transaction() as cursor:
-            stored = _look_up(cursor, database.where, study.name)
+            stored = look_up_study(cursor, database.where, study.name)
     return None if stored is None else stored.config
 
 
@@ -143,9 +164,10 @@ def check_folder(copy: SharedLogCopy, study: StoredStudy, directory: Path, where
         )
 
 
-def _find(database: Database, name: str) -> StoredStudy:
+def find_stored_study(database: Database, name: str) -> StoredStudy:
+    """Return the study in the database. Raises ConfigError where there is none, StorageError."""
     with database.transaction() as cursor:
-        stored = _look_up(cursor, database.where, name)
+        stored = look_up_study(cursor, database.where, name)
         if stored is not None:
             return stored
         names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
@@ -153,7 +175,7 @@ def _find(database: Database, name: str) -> StoredStudy:
     raise ConfigError(f"study.name={name}: no such study in {database.where}; {existing}.")
 
 
-def _look_up(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
+def look_up_study(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
     """Return the stored study; None: the database lacks the study, or our tables."""
     if not study_tables.has_tables(cursor):
         return None

@@ -8,23 +8,30 @@ after the lock sees everything that was committed before it, since each has a sn
 An attempt is the fencing token of a trial: it is taken with the lease, raised when a sweep takes
 the trial over, and compared under the lock when events come in.
 
-The tables of the delivery to MLflow are in `delivery_tables.py`.
+An edit of the study is an event, and is counted: a trial is made only by a sweep that knows all
+edits, so that trials from the edit's `n_trials` on are of the edited space.
+
+The tables of the delivery to MLflow are in `delivery_tables.py`, the statements for requests and
+edits in `shared_requests.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from automl.errors import ConfigError
+from automl.record.event_log import UnreadableLineError, decode_event
 from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
+from automl.trial import StudyEdited
 
-VERSION = 3
+VERSION = 4
 _LOCKS = 0x6175746D  # "autm"; differs from the advisory locks of other programs
 
 _TABLES = """
@@ -68,7 +75,25 @@ CREATE TABLE IF NOT EXISTS automl_events (
 );
 """
 
-_LEASE = f"clock_timestamp() + interval '{HOLDER_LEASE_SECONDS} seconds'"
+_UPGRADE_FROM_3 = """
+ALTER TABLE automl_studies ADD COLUMN n_edits int NOT NULL DEFAULT 0, ADD COLUMN owner text;
+ALTER TABLE automl_studies ALTER COLUMN owner SET DEFAULT session_user;
+ALTER TABLE automl_sweeps ADD COLUMN lease_until timestamptz NOT NULL DEFAULT '-infinity';
+ALTER TABLE automl_trials ADD COLUMN request text;
+CREATE TABLE automl_requests (
+    study int NOT NULL REFERENCES automl_studies ON DELETE CASCADE,
+    id text NOT NULL,
+    body text NOT NULL,
+    role text NOT NULL DEFAULT session_user,
+    written timestamptz NOT NULL DEFAULT clock_timestamp(),
+    answers jsonb NOT NULL DEFAULT '{}',
+    PRIMARY KEY (study, id)
+);
+CREATE INDEX automl_events_edits ON automl_events (study, place) WHERE byte_offset = 0;
+"""
+"""Makes tables of version 4 of those of version 3, which did not know who had begun a study."""
+
+LEASE_END = f"clock_timestamp() + interval '{HOLDER_LEASE_SECONDS} seconds'"
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,16 @@ class StoredStudy:
     n_trials: int
     n_asked: int
     n_events: int
+    n_edits: int
+
+
+class StoredTrial(NamedTuple):
+    """A trial as the database has it."""
+
+    number: int
+    params: Mapping[str, Any]
+    request: str | None = None
+    """The request of a user's point; None: a sampler proposed the trial."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +142,15 @@ class StoredEvent:
 def make_tables(cursor: psycopg.Cursor, where: str) -> None:
     """Make the tables if they are missing. Raises ConfigError for tables of another version."""
     version = _tables_version(cursor) if has_tables(cursor) else None
-    if version in (None, 2):
+    if version in (None, 2, 3):
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
         cursor.execute(delivery_tables.DELIVERY_TABLES)
         version = _tables_version(cursor)  # another sweep may have had the lock
         if version in (None, 2):
             cursor.execute(delivery_tables.UPGRADE_FROM_2)
+        if version in (None, 2, 3):
+            cursor.execute(_UPGRADE_FROM_3)
             cursor.execute("DELETE FROM automl_version")
             cursor.execute("INSERT INTO automl_version VALUES (%s)", (VERSION,))
             version = VERSION
@@ -127,20 +164,20 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
 
 def _tables_version(cursor: psycopg.Cursor) -> int | None:
     cursor.execute("SELECT max(version) FROM automl_version")
-    version: int | None = _single_row(cursor)[0]
+    version: int | None = single_row(cursor)[0]
     return version
 
 
 def has_tables(cursor: psycopg.Cursor) -> bool:
     """Return whether the database has our tables."""
     cursor.execute("SELECT to_regclass('automl_version')")
-    return _single_row(cursor)[0] is not None
+    return single_row(cursor)[0] is not None
 
 
 def find_study(cursor: psycopg.Cursor, name: str) -> StoredStudy | None:
     """Return the study of that name; None: there is none."""
     cursor.execute(
-        "SELECT id, name, uuid, identity, config, n_trials, n_asked, n_events "
+        "SELECT id, name, uuid, identity, config, n_trials, n_asked, n_events, n_edits "
         "FROM automl_studies WHERE name = %s",
         (name,),
     )
@@ -202,10 +239,11 @@ def is_sweep_of_study(cursor: psycopg.Cursor, study: int, sweep: str) -> bool:
     return cursor.fetchone() is not None
 
 
-def n_study_trials(cursor: psycopg.Cursor, study: int) -> int:
-    """Return the number of trials that the study has."""
-    cursor.execute("SELECT n_asked FROM automl_studies WHERE id = %s", (study,))
-    return int(_single_row(cursor)[0])
+def count_trials_and_edits(cursor: psycopg.Cursor, study: int) -> tuple[int, int]:
+    """Return the number of trials that the study has, and of its edits."""
+    cursor.execute("SELECT n_asked, n_edits FROM automl_studies WHERE id = %s", (study,))
+    n_asked, n_edits = single_row(cursor)
+    return n_asked, n_edits
 
 
 # --- trials ---
@@ -216,19 +254,27 @@ def lock_study(cursor: psycopg.Cursor, study: int) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (_LOCKS, study))
 
 
+def read_as_of_now(cursor: psycopg.Cursor) -> None:
+    """Have all statements of the transaction see the same moment; it has had none before."""
+    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+
 def claim_trial(
-    cursor: psycopg.Cursor, study: int, sweep: str, number: int, params: Mapping[str, Any]
+    cursor: psycopg.Cursor, study: int, sweep: str, trial: StoredTrial, n_edits: int = 0
 ) -> None:
-    """Make trial `number`, if it is the next one and the study wants more trials.
+    """Make the trial, if it is the next one, the study wants more trials and has `n_edits`.
 
     The cursor has a row if it was made. It is one statement, sent after the lock was taken.
     """
     cursor.execute(
         "WITH more AS (UPDATE automl_studies SET n_asked = n_asked + 1 "
-        "WHERE id = %s AND n_asked = %s AND n_asked < n_trials RETURNING id) "
-        "INSERT INTO automl_trials (study, number, params, sweep, lease_until) "
-        f"SELECT id, %s, %s, %s, {_LEASE} FROM more RETURNING number",
-        (study, number, number, json.dumps(params), sweep),
+        "WHERE id = %s AND n_asked = %s AND n_asked < n_trials AND n_edits = %s RETURNING id) "
+        "INSERT INTO automl_trials (study, number, params, request, sweep, lease_until) "
+        f"SELECT id, %s, %s, %s, %s, {LEASE_END} FROM more RETURNING number",
+        (
+            *(study, trial.number, n_edits),
+            *(trial.number, json.dumps(trial.params), trial.request, sweep),
+        ),
     )
 
 
@@ -248,7 +294,7 @@ def take_over_trial(
     """
     lock_study(cursor, study)
     cursor.execute(
-        f"UPDATE automl_trials SET attempt = attempt + 1, sweep = %s, lease_until = {_LEASE} "
+        f"UPDATE automl_trials SET attempt = attempt + 1, sweep = %s, lease_until = {LEASE_END} "
         "WHERE study = %s AND number = (SELECT number FROM automl_trials "
         "WHERE study = %s AND NOT ended AND number <> ALL(%s) "
         "AND (sweep IS NULL OR lease_until < clock_timestamp() OR sweep = ANY(%s) "
@@ -265,7 +311,7 @@ def renew_trial_leases(
 ) -> Mapping[int, int]:
     """Renew the leases of the trials that the sweep still has; return their attempts by number."""
     cursor.execute(
-        f"UPDATE automl_trials SET lease_until = {_LEASE} WHERE study = %s AND sweep = %s "
+        f"UPDATE automl_trials SET lease_until = {LEASE_END} WHERE study = %s AND sweep = %s "
         "AND NOT ended AND number = ANY(%s) RETURNING number, attempt",
         (study, sweep, [*held]),
     )
@@ -280,16 +326,14 @@ def give_back_trials(cursor: psycopg.Cursor, study: int, sweep: str) -> None:
     )
 
 
-def trials_from(
-    cursor: psycopg.Cursor, study: int, number: int
-) -> Sequence[tuple[int, Mapping[str, Any]]]:
-    """Return number and params of each trial from `number` on."""
+def trials_from(cursor: psycopg.Cursor, study: int, number: int) -> Sequence[StoredTrial]:
+    """Return each trial from `number` on."""
     cursor.execute(
-        "SELECT number, params FROM automl_trials WHERE study = %s AND number >= %s "
+        "SELECT number, params, request FROM automl_trials WHERE study = %s AND number >= %s "
         "ORDER BY number",
         (study, number),
     )
-    return [(number, json.loads(params)) for number, params in cursor]
+    return [StoredTrial(number, json.loads(params), request) for number, params, request in cursor]
 
 
 def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
@@ -312,7 +356,7 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
 def shipped_offset(cursor: psycopg.Cursor, sweep: str) -> int:
     """Return up to which byte of the sweep's own log the database has taken or refused lines."""
     cursor.execute("SELECT shipped FROM automl_sweeps WHERE sweep = %s", (sweep,))
-    return int(_single_row(cursor)[0])
+    return int(single_row(cursor)[0])
 
 
 def current_attempts(
@@ -369,12 +413,26 @@ def events_after(
     return [StoredEvent(sweep, _one_line(line)) for sweep, line in cursor]
 
 
+def find_edits(cursor: psycopg.Cursor, study: int) -> tuple[StudyEdited, ...]:
+    """Return the edits of the study in order."""
+    cursor.execute(
+        "SELECT line FROM automl_events WHERE study = %s AND byte_offset = 0 ORDER BY place",
+        (study,),
+    )
+    edits = []
+    for (line,) in cursor:
+        with suppress(UnreadableLineError):  # one of another version, as in the log's copy
+            edits.append(decode_event(_one_line(line)))
+    return tuple(edit for edit in edits if isinstance(edit, StudyEdited))
+
+
 def _one_line(line: str) -> bytes:
     """Return the text as one line of ASCII; a stranger may have written it."""
     return line.encode("ascii", "replace").replace(b"\n", b"?") + b"\n"
 
 
-def _single_row(cursor: psycopg.Cursor) -> tuple[Any, ...]:
+def single_row(cursor: psycopg.Cursor) -> tuple[Any, ...]:
+    """Return the one row of a query."""
     row = cursor.fetchone()
     assert row is not None, "the query has a row"
     return row

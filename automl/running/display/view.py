@@ -20,6 +20,7 @@ from automl.devices.device_reading import DeviceProcess, DeviceReading
 from automl.errors import ConfigError
 from automl.record.disk import nonblocking_opener, write_atomically
 from automl.record.studies import unreadable_text
+from automl.record.texts import parse_json
 from automl.record.trial_record import TrialRecord
 from automl.trial import LOCAL_NODE, Params, TrialState
 
@@ -308,11 +309,9 @@ def load_view(path: Path) -> SweepView:
     with open(path, "rb", opener=nonblocking_opener) as file:
         text = file.read(MAX_BYTES)
     try:
-        view: SweepView = _value_of(SweepView, json.loads(text))
+        view: SweepView = _value_of(SweepView, parse_json(text))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(str(error)) from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
     if not math.isfinite(view.time):
         raise ValueError(f"{view.time} is no time")
     return view

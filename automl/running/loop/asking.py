@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import StudyConfig
@@ -45,6 +46,9 @@ from automl.trial import (
     Reply,
     SweepStopping,
 )
+
+if TYPE_CHECKING:
+    from automl.running.setup.parts import SweepParts
 
 LEARNING_SPACE = AdmissionRefusal(
     "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
@@ -159,7 +163,7 @@ class GainRule:
         The values are looked at each time that there are a twentieth more.
         """
         least = self._config.stop_gain
-        keys = [] if least is None else self._study.comparable_keys()
+        keys = [] if least is None else self._study.pauses.comparable_keys()
         if least is None or len(keys) < self._next_n_keys:
             return None
         self._next_n_keys = len(keys) + max(1, len(keys) // 20)
@@ -238,7 +242,8 @@ class TrialAsker:
         n_asked = others.hear()
         begun_since = n_asked > self.n_asked  # `others.run` may not know of these trials yet
         self.others = replace(others, run=others.run or begun_since)
-        self.n_trials = max(self.n_trials, others.n_trials)
+        if others.is_current():  # else an edit may have lowered the total since
+            self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
 
@@ -298,3 +303,16 @@ class TrialAsker:
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
         most = self.ports.n_may_pend()
         return most is None or n_pending < max(most, placing.n_side_by_side)
+
+
+def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) -> TrialAsker:
+    """Return what decides about the trials of one sweep; `say` prints a line."""
+    study, config = parts.study, parts.config.study
+    questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
+    if study.suggester is not None:
+        questions = ParamQuestions(study, study.suggester, say)
+    others = PeerSweepsObserved(run=parts.others.may_run)
+    gain = GainRule(study, config, parts.log, say)
+    return TrialAsker(
+        ports, config.decided_n_trials, study.n_asked, questions, others, gain=gain.look
+    )

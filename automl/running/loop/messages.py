@@ -288,6 +288,8 @@ class PeerSweepsObserved:
     database cannot be reached or asked now, or if new trials of theirs were seen since."""
     hear: Callable[[], int] = int
     """Reads what the other sweeps did. Returns how many trials the study has."""
+    is_current: Callable[[], bool] = lambda: True
+    """Returns whether `n_trials` is the total after the last edit that this sweep follows."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import parse_space
 from automl.trial import StudyEdited
 
-EDIT = "edit"
-"""The kind of a request that asks for an edit."""
 TOTALS = ("n_trials", "timeout_seconds")
 """The settings of `study.` that can be edited."""
 _MEANING = (
@@ -94,6 +92,10 @@ class SettingsChange:
                     f"{key} is {current} now: another edit changed it since this one was composed. "
                     f"Look at it ({study_command('status', config.study)}), then edit again."
                 )
+        return self.made_in(config)
+
+    def made_in(self, config: Config) -> Config:
+        """Return the config with the change, whatever its settings were before."""
         space = {n: e for n, e in config.space.items() if self._keeps(f"space.{n}")}
         changed = dict[str, Any]()
         study = dict[str, Any]()
@@ -143,6 +145,10 @@ def edit_study(
     edited = change.applied_to(prepared.config)
     _refuse_unfit_study(prepared, change, edited, n_trials)
     after = prepare_edited(prepared, edited)
+    if edited.study.shared:
+        from automl.running.setup.shared_sweep import refuse_unshareable_study  # loads psycopg
+
+        refuse_unshareable_study(after)
     if not after.asks_for_params:
         after.sampler.open(SamplerInputs(after.space, edited.study.seed, (), _open_no_study))
     event = StudyEdited(
@@ -159,6 +165,22 @@ def edit_study(
         spaces = (json.dumps(space.plain()) for space in (prepared.space, after.space))
         event = replace(event, space_before=next(spaces), space=next(spaces))
     return replace(after, edits=(*edits, event)), event
+
+
+def follow_edit(prepared: PreparedStudy, edit: StudyEdited) -> PreparedStudy:
+    """Return the study after an edit that another sweep or a command has recorded.
+
+    Settings that only this sweep had are changed, too. Raises ConfigError for a study that this
+    sweep cannot go on with.
+    """
+    edited = _change_of(edit).made_in(prepared.config)
+    try:
+        return replace(prepare_edited(prepared, edited), edits=(*prepared.edits, edit))
+    except ConfigError as error:
+        raise ConfigError(
+            f"study.name={edited.study.name}: {edit.user} edited it, and this sweep cannot follow: "
+            f"{error}"
+        ) from error
 
 
 def _open_no_study(sampler: object) -> NoReturn:
@@ -217,7 +239,8 @@ def _refuse_unfit_study(
 
 def _refuse_fixed_choices(prepared: PreparedStudy, change: SettingsChange) -> None:
     """Raise ConfigError where the storage holds the choices of a param for good."""
-    if prepared.config.study.storage is None:
+    study = prepared.config.study
+    if study.storage is None or study.shared:
         return
     for key in change.before.keys() & change.after.keys():
         old, new = change.before[key], change.after[key]
@@ -233,12 +256,6 @@ def _refuse_fixed_choices(prepared: PreparedStudy, change: SettingsChange) -> No
 def refuse_uneditable_study(config: Config) -> None:
     """Raise ConfigError for a study whose settings no edit can change."""
     study = config.study
-    if study.shared:
-        raise ConfigError(
-            f"study.name={study.name}: its sweeps on several machines share it in a database "
-            "(study.storage), and edits are not shared between them. Its total can be raised by "
-            f"the next sweep: {study_command('resume', study)} study.n_trials=…"
-        )
     if config.refit.of is not None:
         raise ConfigError(
             f"study.name={study.name}: a refit is no search; there is no space to edit."
@@ -276,7 +293,7 @@ def _other_changes(before: Config, after: Config) -> list[str]:
 
 def _is_ignored(key: str) -> bool:
     group, _, name = key.partition(".")
-    own = {f.removeprefix("study.") for f in ("dir", "name", "copy", "relative_to", *TOTALS)}
+    own = {"dir", "name", "copy", "relative_to", "n_edits", *TOTALS}
     return group in ("space", "undo", *_OPTIONS) or (group == "study" and name in own)
 
 

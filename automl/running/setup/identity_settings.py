@@ -86,7 +86,8 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    del settings["study"]["copy"], settings["study"]["relative_to"], settings["study"]["new_name"]
+    for own in ("copy", "relative_to", "n_edits", "new_name"):
+        del settings["study"][own]
     del settings["watch"], settings["warm"], settings["undo"], settings["which"]
     del settings["objective"]["parts"]
     if config.refit.of is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from automl.errors import ConfigError
@@ -88,9 +88,18 @@ class OutsideTrials:
     `trials` are leased, `free` wait to be given again.
     """
 
-    def __init__(self, study: Study, log: EventLog, *, metrics: StudyMetrics, only: bool) -> None:
+    def __init__(
+        self,
+        study: Study,
+        log: EventLog,
+        record: StudyRecord,
+        *,
+        metrics: StudyMetrics,
+        only: bool,
+    ) -> None:
         """Take what earlier processes gave out. `only`: no trial of the study runs inside, so that
-        all its unfinished trials are given again."""
+        all its unfinished trials are given again. `record`: what `log` has; with its reports, if
+        the study has several metrics."""
         self._study, self._log, self._metrics, self.only = study, log, metrics, only
         self.trials: dict[int, TrialFold] = {}
         """The leased trials by number."""
@@ -98,7 +107,7 @@ class OutsideTrials:
         """The trials to give out next, in this order; None: nothing is logged of the trial yet."""
         self._exhausted = False
         for asked in study.interrupted():
-            self._take_over(asked.number, log.record)
+            self._take_over(asked.number, record)
 
     def _take_over(self, number: int, record: StudyRecord) -> None:
         known = record.trials.get(number)
@@ -109,6 +118,11 @@ class OutsideTrials:
             self.trials[number] = fold
         elif self.only or (fold is not None and fold.lease_seconds is not None):
             self.free[number] = fold
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The numbers of the trials that are leased, or that wait to be given out."""
+        return frozenset((*self.trials, *self.free))
 
     def may_come(self, n_trials: int) -> bool:
         """Return whether results are still to be told, of at most `n_trials` trials in all."""
@@ -196,7 +210,7 @@ class OutsideTrials:
         )
         self._log.append(started)
         fold = self.free.pop(asked.number, None)
-        fold = fold or TrialFold(asked.number, now, metrics=self._metrics)
+        fold = fold or TrialFold(asked.number, now, {}, metrics=self._metrics)
         fold.take(started)
         self.trials[asked.number] = fold
 
@@ -226,14 +240,18 @@ class OutsideTrials:
         trial = self.trials.get(result.trial)
         if trial is None:
             return self._tell_again(result)
-        prune = self._report(trial, result.reports)
-        if result.metrics:
-            prune |= self._report(trial, {trial.last_step: result.metrics})
+        reports = _reports_of(result, trial)
+        draft = _fold_of(trial.record(), self._metrics)
+        for report in reports:
+            draft.take(report)
+        if result.state is not None:  # refused before anything is recorded
+            _outcome_of(result, draft, self._metrics)
+        prune = self._report(trial, reports)
         if result.state is None:
             n = result.trial
             words = "the pruner would stop it" if prune else "it goes on"
             return _answer(f"trial {n}: {words}", n, TrialState.RUNNING, trial.best_value, prune)
-        outcome = self._with_values(_outcome_of(result, trial))
+        outcome = _outcome_of(result, trial, self._metrics)
         if not outcome.state.is_final:
             self._give_back(outcome)
             return _answer(f"trial {result.trial} is given again", result.trial, outcome.state)
@@ -242,30 +260,13 @@ class OutsideTrials:
         end(outcome)
         return _answer_of_outcome(outcome)
 
-    def _with_values(self, outcome: TrialOutcome) -> TrialOutcome:
-        """Return the outcome with the trial's value of each metric, in a study of several. Raises
-        ConfigError for a finished trial that lacks one."""
-        names = self._metrics.more_names
-        if not names or not isinstance(outcome, FinishedOutcome | PrunedOutcome):
-            return outcome
-        values = {**self._study.newest(outcome.trial), self._metrics.leading.name: outcome.value}
-        missing = [name for name in names if name not in values]
-        if missing and isinstance(outcome, FinishedOutcome):
-            raise ConfigError(
-                f"tell.trial={outcome.trial}: the study judges a trial by several metrics, and "
-                f"{', '.join(missing)} was not told: tell.metrics={{{missing[0]}: 0.3}}"
-            )
-        told = {self._metrics.leading.name, *names}
-        return replace(outcome, values={n: v for n, v in values.items() if n in told})
-
-    def _report(self, trial: TrialFold, reports: Mapping[int, Mapping[str, float]]) -> bool:
+    def _report(self, trial: TrialFold, reports: Sequence[MetricsReported]) -> bool:
         """Record reports, and return whether the pruner would stop the trial."""
-        events = [MetricsReported(trial.number, time.time(), s, m) for s, m in reports.items()]
-        for event in events:
-            if self._log.append(event):  # a step counts once
-                trial.take(event)
-        verdicts = self._study.report(events)
-        return verdicts.get(trial.number) is Verdict.PRUNE
+        for report in reports:
+            if self._log.append(report):  # a step counts once
+                trial.take(report)
+        verdict = self._study.report(reports).get(trial.number, Verdict.GO_ON)
+        return verdict is not Verdict.GO_ON  # it cannot pause, as `asha` would have it
 
     def _give_back(self, outcome: TrialOutcome) -> None:
         self._log.append(outcome)
@@ -296,6 +297,13 @@ class OutsideTrials:
         return _answer_of_outcome(ended.outcome)
 
 
+def _reports_of(result: OutsideResult, trial: TrialRecord) -> list[MetricsReported]:
+    """Return the reports that a result has, its own metrics last."""
+    now, last_step = time.time(), max(trial.last_step, *result.reports, 0)
+    by_step = [*result.reports.items(), *([(last_step, result.metrics)] if result.metrics else [])]
+    return [MetricsReported(trial.number, now, step, metrics) for step, metrics in by_step]
+
+
 def _metrics(plain: Mapping[str, Any]) -> dict[str, float]:
     """Return metrics as they are reported. Raises TypeError and ValueError."""
     return {parse_metric_name(n): parse_metric_value(n, value) for n, value in plain.items()}
@@ -305,7 +313,7 @@ def _fold_of(record: TrialRecord, metrics: StudyMetrics) -> TrialFold:
     return TrialFold(**{f.name: getattr(record, f.name) for f in fields(record)}, metrics=metrics)
 
 
-def _outcome_of(result: OutsideResult, trial: TrialRecord) -> TrialOutcome:
+def _outcome_of(result: OutsideResult, trial: TrialFold, metrics: StudyMetrics) -> TrialOutcome:
     """Return the outcome of a trial that ends. Raises ConfigError for one without a value."""
     number, now, state = result.trial, time.time(), result.state
     value = trial.best_value if result.value is None else result.value
@@ -313,8 +321,10 @@ def _outcome_of(result: OutsideResult, trial: TrialRecord) -> TrialOutcome:
         return InterruptedOutcome(number, now, result.reason or "it was given back")
     if state is TrialState.FAILED:
         return FailedOutcome(number, now, result.reason or "told as failed, without a reason")
+    values = _values_of(result, trial, metrics, value)
     if state is TrialState.PRUNED:
-        return PrunedOutcome(number, now, trial.last_step, math.nan if value is None else value)
+        value = math.nan if value is None else value
+        return PrunedOutcome(number, now, trial.last_step, value, values)
     if value is None:
         raise ConfigError(
             f"tell.trial={number}: a finished trial has a value, and none was reported: value=0.3, "
@@ -322,7 +332,28 @@ def _outcome_of(result: OutsideResult, trial: TrialRecord) -> TrialOutcome:
         )
     if not math.isfinite(value):
         return FailedOutcome(number, now, f"ValueError: the value {value} is no result")
-    return FinishedOutcome(number, now, value)
+    missing = [name for name in metrics.more_names if name not in values]
+    if missing:
+        raise ConfigError(
+            f"tell.trial={number}: study.metric or study.constraints name {', '.join(missing)}, of "
+            f"which no finite value was told: metrics={{{missing[0]}: 4.5}}"
+        )
+    return FinishedOutcome(number, now, value, values=values)
+
+
+def _values_of(
+    result: OutsideResult, trial: TrialFold, metrics: StudyMetrics, value: float | None
+) -> dict[str, float]:
+    """Return the trial's values by metric, as far as they are finite: those of the result, else of
+    the report that counts, else the newest. Empty for a study with one metric."""
+    if not metrics.are_several:
+        return {}
+    reports = trial.reports or {}
+    known = {name: value for _, report in sorted(reports.items()) for name, value in report.items()}
+    known |= {**reports.get(trial.best_step or 0, {}), **result.metrics}
+    known |= {} if value is None else {metrics.leading.name: value}
+    names = (metrics.leading.name, *metrics.more_names)
+    return {name: known[name] for name in names if math.isfinite(known.get(name, math.nan))}
 
 
 def _says_the_same(result: OutsideResult, outcome: TrialOutcome) -> bool:

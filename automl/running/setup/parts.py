@@ -1,16 +1,16 @@
 """Opens the parts of one sweep in the order in which they can refuse, and closes them in reverse.
 
-When study and event log are open, outcomes that the log has lost are restored from the study. The
-end of the log can be lost while the study is whole (a repaired file system, an old copy), and
-MLflow is made from the log alone. Outcomes that only the log has are told to the study when the
-sweep takes its trials over.
+When study and event log are open, each restores what the other has lost: the end of either can be
+lost while the other is whole (a repaired file system, an old copy). MLflow is made from the log
+alone. Outcomes that only the log has are told to the study when the sweep takes its trials over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
@@ -27,12 +27,15 @@ from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
+from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
-from automl.record.study_files import EVENTS_FILE
+from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
+from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
+from automl.search.optuna_trials import BegunTrials
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
 from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
@@ -42,6 +45,7 @@ from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
+    StudyEdited,
     TooLargeOutcome,
     TrialOutcome,
     TrialStarted,
@@ -78,9 +82,36 @@ class NoPeerSweeps:
         """Return None, since there is no database."""
         return None
 
+    def has_trial(self, trial: int) -> bool:
+        """Return False, since no other sweep has trials."""
+        return False
 
-def restore_lost_events(study: Study, log: EventLog) -> int:
-    """Append missing starts and outcomes of trials to the log. Return the number of trials.
+    def is_left(self, trial: int) -> bool:
+        """Return False, since every trial is this sweep's."""
+        return False
+
+    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
+        """Do nothing, since nobody else records edits."""
+
+    def add_news(self) -> None:
+        """Do nothing, since nobody else does anything."""
+
+    def hear(self) -> bool:
+        """Return True: all that happens to the study is known."""
+        return True
+
+
+def begun_trials(log: EventLog) -> BegunTrials:
+    """Return the params of the trials that the log has, by number.
+
+    A study that has lost them would give their numbers to new trials, which would go on from their
+    checkpoints with other params.
+    """
+    return {n: trial.params for n, trial in log.record.trials.items() if trial.n_starts}
+
+
+def restore_lost_events(study: Study, log: EventLog) -> str:
+    """Append missing starts and outcomes of trials to the log. Return a line about it, or nothing.
 
     Reports are not restored: MLflow may have them, and with other times they would be there twice.
     Raises StorageError.
@@ -93,7 +124,9 @@ def restore_lost_events(study: Study, log: EventLog) -> int:
         if recorded is None or not recorded.n_starts:
             log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
         log.append(trial.outcome)
-    return len(lost)
+    if not lost:
+        return ""
+    return f"{EVENTS_FILE} had lost how {len(lost)} trials ended: put back from what Optuna keeps"
 
 
 def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
@@ -107,18 +140,27 @@ def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
             requests.learn(trial.params, peak, kind)
 
 
-def open_outside_trials(prepared: PreparedStudy, study: Study, log: EventLog) -> OutsideTrials:
-    """Return the trials of the study that run outside of any sweep."""
-    only = prepared.config.objective.kind is ObjectiveKind.outside
-    return OutsideTrials(study, log, metrics=prepared.config.study.metrics, only=only)
+def open_outside_trials(
+    prepared: PreparedStudy, study: Study, log: EventLog, directory: Path
+) -> OutsideTrials:
+    """Return the trials of the study in `directory` that run outside of any sweep."""
+    config, metrics = prepared.config, prepared.config.study.metrics
+    needs_reports = metrics.are_several and not config.study.shared
+    record = read_study(directory, keep_reports=True) if needs_reports else log.record
+    only = config.objective.kind is ObjectiveKind.outside
+    return OutsideTrials(study, log, record, metrics=metrics, only=only)
 
 
 def take_over_trials(
-    study: Study, record: StudyRecord, tell: Callable[[TrialOutcome], None]
+    study: Study,
+    record: StudyRecord,
+    tell: Callable[[TrialOutcome], None],
+    elsewhere: Container[int] = (),
 ) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left. Tell the study logged outcomes and pauses."""
+    """Return the trials that an earlier sweep left, without those that run `elsewhere`. Tell the
+    study logged outcomes and pauses."""
     unfinished = []
-    for asked in study.interrupted():
+    for asked in (asked for asked in study.interrupted() if asked.number not in elsewhere):
         trial = PlannedTrial(asked.number, asked.params)
         known = record.trials.get(asked.number)
         if known is None:
@@ -156,6 +198,8 @@ class SweepParts:
     log: EventLog
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
+    requests: RequestQueue
+    """What commands ask this sweep for."""
     outside: OutsideTrials
     """The trials that run outside of any sweep."""
     others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
@@ -166,6 +210,13 @@ class SweepParts:
     @property
     def config(self) -> Config:
         return self.prepared.config
+
+    def record_edit(self, prepared: PreparedStudy) -> bool:
+        """Record the last edit of the study. False: other sweeps have edited it or asked for trials
+        since it was composed, or its database is away. Raises StorageError."""
+        if isinstance(self.others, NoPeerSweeps):
+            return self.log.append(prepared.edits[-1])
+        return self.others.record_edit(prepared)
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -290,9 +341,18 @@ def open_sweep_parts(
 
             study, others = join_shared_study(prepared, directory, stored_config)
             stack.callback(others.close)
+            log = others.log
         else:
-            study = Study.open(config.study, prepared.rules, directory.path)
+            log = EventLog.open(directory.files.events)
+            stack.callback(log.close)
+            study = Study.open(
+                config.study, prepared.rules, directory.path, begun=begun_trials(log)
+            )
             stack.callback(study.close)
+            if study.n_restored:
+                prepared = prepared.noting(
+                    f"{JOURNAL} had lost {study.n_restored} trials: put back from {EVENTS_FILE}"
+                )
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
         if others is None:
             study.keep_uuid(place.study_uuid)
@@ -311,22 +371,14 @@ def open_sweep_parts(
                 niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
             )
         stack.callback(delivery.stop)
-        if others is None:
-            log = EventLog.open(directory.files.events)  # while MLflow is being loaded
-            stack.callback(log.close)
-        else:
-            log = others.log
         if log.record.edits != prepared.edits:
             raise StudyInUseError(
                 f"study.name={config.study.name}: it was edited while this sweep loaded; give the "
                 "command again."
             )
         delivery.wait_usable(READY_SECONDS)
-        if others is None and (n_lost := restore_lost_events(study, log)):
-            note = (
-                f"{EVENTS_FILE} had lost how {n_lost} trials ended: put back from what Optuna keeps"
-            )
-            prepared = replace(prepared, notes=(*prepared.notes, note))
+        if others is None:
+            prepared = prepared.noting(restore_lost_events(study, log))
         store_config(directory, stored_config)
         executor = make_executor(
             prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
@@ -334,7 +386,10 @@ def open_sweep_parts(
         stack.callback(executor.close)
         yield SweepParts(
             *(prepared, directory, reader, study, log, delivery, executor),
-            open_outside_trials(prepared, study, log),
+            FolderRequestQueue(directory.path, directory.locked_time)
+            if others is None
+            else others.requests,
+            open_outside_trials(prepared, study, log, directory.path),
             others=NoPeerSweeps() if others is None else others,
             nodes=nodes,
         )

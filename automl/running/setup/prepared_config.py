@@ -100,6 +100,19 @@ class PreparedStudy:
     """Whether the sweep was called from Python, and the same call with the study's name resumes
     it."""
 
+    @property
+    def edited_total(self) -> int | None:
+        """The total of trials that the last edit gave the study; None: it left the total."""
+        changed = "study.n_trials" in self.edits[-1].after
+        return self.config.study.decided_n_trials if changed else None
+
+    def with_total(self, n_trials: int) -> PreparedStudy:
+        """Return the study with a total that another sweep has raised."""
+        if n_trials == self.config.study.decided_n_trials:
+            return self
+        study = replace(self.config.study, n_trials=n_trials)
+        return replace(self, config=replace(self.config, study=study))
+
     def how_to_go_on(self, **changed: object) -> str:
         """Return the command that resumes the study with `changed` settings."""
         return resume_command(self.config, from_python=self.from_python, **changed)
@@ -227,6 +240,10 @@ class PreparedStudy:
             return int(self.config.admission.lookahead)
         learns = self.sampler.n_may_pend(0) is not None
         return LOOKAHEAD_LEARNING if learns else LOOKAHEAD
+
+    def noting(self, note: str) -> PreparedStudy:
+        """Return the study with one more note, unless the note is empty."""
+        return replace(self, notes=(*self.notes, note)) if note else self
 
     @property
     def devices(self) -> DevicesConfig:

@@ -146,9 +146,15 @@ def run_sweep(
 
 
 def _edits_so_far(config: Config) -> Sequence[StudyEdited]:
-    """Return the edits of the study, which a shared one does not have."""
+    """Return the edits of the study, from its folder or its database. Raises AutoMLError."""
     study = config.study
-    return () if study.name is None else read_edits(StudyFiles(study_path(study)).events)
+    if study.name is None:
+        return ()
+    if study.shared:
+        from automl.record.sharing.study_fetch import fetch_edits  # loads psycopg
+
+        return fetch_edits(study)
+    return read_edits(StudyFiles(study_path(study)).events)
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:

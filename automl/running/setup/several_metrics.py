@@ -28,8 +28,6 @@ N_BEFORE_NOTE = 10
 def refuse_several_metrics(config: Config) -> None:
     """Raise ConfigError for a setting that needs one metric, if the study has several or limits."""
     study, sampler, pruner = config.study, config.sampler, config.pruner
-    assert isinstance(sampler, Sampler), "Hydra makes it by its schema"
-    assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
     check_setting(
         study.leading_metric not in MEASURED_METRICS,
         "study.metric",
@@ -39,6 +37,8 @@ def refuse_several_metrics(config: Config) -> None:
     )
     if not study.metrics.are_several:
         return
+    assert isinstance(sampler, Sampler), "Hydra makes it by its schema"
+    assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
     why = "study.metric and study.constraints together judge a trial by several metrics"
     others = [name for name, kind in samplers().items() if kind.several_metrics]
     rule = f"{why}, and it learns from one value: take one of {', '.join(sorted(others))}."

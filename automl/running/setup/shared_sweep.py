@@ -14,11 +14,13 @@ from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
 from automl.record.study_directory import JOINED_FOLDER, StudyDirectory, has_others_checkpoints
+from automl.record.study_requests import RequestQueue
 from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepFailed
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.shared_study import SharedStudy, open_shared_storage
 from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
+from automl.trial import StudyEdited
 
 ListBusyTrials = Callable[[], Collection[int]]
 PostMessage = Callable[[LoopMessage], None]
@@ -93,6 +95,38 @@ class PeerSweeps:
         """Return whether another sweep has taken a trial of this sweep. For any thread."""
         return not self._shared.log.holds(trial)
 
+    @property
+    def requests(self) -> RequestQueue:
+        """What commands ask this sweep for."""
+        return self._shared.requests
+
+    def has_trial(self, trial: int) -> bool:
+        """Return whether the trial has not ended and another sweep has it, or will take it over."""
+        if trial >= self._study.n_asked:
+            return trial < self._shared.standing.n_asked
+        return self._study.is_running(trial) and not self._shared.log.holds(trial)
+
+    def is_left(self, trial: int) -> bool:
+        """Return whether no sweep has the trial, which has not ended."""
+        return self._shared.is_left(trial)
+
+    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
+        """Have `follow` called in the main thread with each edit that is recorded from now on."""
+        self._study.follow_edit = follow
+
+    def record_edit(self, prepared: PreparedStudy) -> bool:
+        """Record the last edit of the study, as `SweepParts.record_edit` says."""
+        n_edits, n_trials = len(prepared.edits) - 1, prepared.edited_total
+        return self._shared.record_edit(prepared.edits[-1], n_edits=n_edits, n_trials=n_trials)
+
+    def add_news(self) -> None:
+        """Take in what was read of other sweeps, an edit included."""
+        self._study.add_news()
+
+    def hear(self) -> bool:
+        """Read at once what other sweeps did, and return whether the database answers."""
+        return self._study.hear()
+
     def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob:
         """Return what this sweep delivers to MLflow from now on. Raises AutoMLError."""
         assert study.storage is not None
@@ -113,7 +147,11 @@ class PeerSweeps:
         def tell(standing: SharedStudyStanding) -> None:
             held = self._shared.log.holds
             left, run = standing.n_left, standing.others_run
-            post(PeerSweepsObserved(standing.n_trials, left, run, held, self._may_run, self._hear))
+            seen = PeerSweepsObserved(
+                *(standing.n_trials, left, run, held, self._may_run, self._hear),
+                is_current=lambda: standing.n_edits == self._study.n_edits,
+            )
+            post(seen)
 
         self._shared.start(busy, tell, lambda error: post(SweepFailed(error)), end, lend)
 

@@ -1,27 +1,24 @@
 """Does what commands ask a running sweep for: enqueue trials, stop some or all, pause, go on, edit.
 
-Requests are files in the study's folder (`record/study_requests.py`). A request that comes while
-no sweep runs, or while the sweep stops, waits for the next sweep.
+Requests lie in the study's folder or in its database (`record/study_requests.py`). A request that
+comes while no sweep runs, or while the sweep stops, waits for the next sweep. Of several sweeps the
+one that has a trial stops it, and whichever is first edits the study or enqueues points; the others
+learn it from the record.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from automl.errors import ConfigError
 from automl.record.study_record import edit_lines
-from automl.record.study_requests import (
-    RequestAnswer,
-    RequestInbox,
-    StudyRequest,
-    answer_request,
-)
+from automl.record.study_requests import EDIT, RequestAnswer, StudyRequest
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
-from automl.running.setup.edited_study import EDIT, edit_study
+from automl.running.setup.edited_study import edit_study, follow_edit
 from automl.running.setup.outside_trials import (
     ASK,
     LEASE_ENDED_CAUSE,
@@ -29,14 +26,17 @@ from automl.running.setup.outside_trials import (
     OutsideResult,
 )
 from automl.running.setup.parts import SweepParts
+from automl.running.setup.prepared_config import PreparedStudy
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint
-from automl.trial import PrunedOutcome, TrialOutcome, TrialState, Verdict
+from automl.trial import PrunedOutcome, StudyEdited, TrialOutcome, TrialState, Verdict
 
 POLL_SECONDS = 0.25
-_OF_A_SWEEP = ("pause", "resume", "stop")
-"""Requests to the sweep that runs, which mean nothing to a later one."""
+
+
+def _find_edit(prepared: PreparedStudy, edit_id: str) -> StudyEdited | None:
+    return next((edit for edit in prepared.edits if edit.id == edit_id), None)
 
 
 class StudySteering:
@@ -56,9 +56,13 @@ class StudySteering:
         self._parts, self._loop, self._carrier = parts, loop, carrier
         self._start_conditions, self._end_trial = start_conditions, end_trial
         self._outside, self._tell = parts.outside, tell
-        self._inbox = RequestInbox(parts.directory.path)
+        self._outside.leave_free()  # the sweep takes them over
+        loop.asking.outside_may_come = lambda: self._outside.may_come(loop.asking.n_trials)
         self._looked_seconds = -math.inf
-        self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer]] = {
+        self._lines: list[str] = []
+        """Lines for people since the last look."""
+        parts.others.follow_edits(self._follow)
+        self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer | None]] = {
             "enqueue": self._enqueue,
             "stop": self._stop,
             "pause": self._pause,
@@ -76,29 +80,35 @@ class StudySteering:
         if now_seconds - self._looked_seconds < POLL_SECONDS or self._loop.stop is not None:
             return []
         self._looked_seconds = now_seconds
-        lines = []
-        for request in self._inbox.pending():
+        requests = self._parts.requests
+        pending = requests.pending()
+        if pending:
+            self._parts.others.add_news()  # which was read before the requests
+        for request in pending:
             answer = self._answer(request)
-            answer_request(self._parts.directory.path, request, answer)
-            lines.append(f"{request.kind}: {answer.text}")
+            if answer is not None:
+                requests.answer(request, answer)
+                self._lines.append(f"{request.kind}: {answer.text}")
             if self._loop.stop is not None:
                 break
         self._start_conditions.look(now_seconds)
-        return [*lines, *self._end_leases()]
+        self._end_leases()
+        lines, self._lines = self._lines, []
+        return lines
 
-    def _end_leases(self) -> Iterator[str]:
+    def _end_leases(self) -> None:
         """End the leases of trials outside whose time is over. This sweep runs them if it can."""
         for number in self._outside.end_leases(time.time()):
-            yield f"trial {number}: {LEASE_ENDED_CAUSE}"
+            self._lines.append(f"trial {number}: {LEASE_ENDED_CAUSE}")
         self._run_free()
 
     def _run_free(self) -> None:
         for number in self._outside.leave_free():
             self._loop.enqueue(PlannedTrial(number, self._parts.study.params(number)))
 
-    def _answer(self, request: StudyRequest) -> RequestAnswer:
-        is_of_sweep = request.kind in _OF_A_SWEEP and request.arguments.get("trial") is None
-        if is_of_sweep and request.time < self._parts.directory.locked_time:
+    def _answer(self, request: StudyRequest) -> RequestAnswer | None:
+        """Do what is asked for. None: not now, or another sweep does it."""
+        if request.is_for_sweeps and request.time < self._parts.requests.since:
             return RequestAnswer("the sweep that it was for has ended", done=False)
         if request.kind not in self._deeds:
             return RequestAnswer("this version of automl knows no such request", done=False)
@@ -119,7 +129,7 @@ class StudySteering:
         self._run_free()
         return answer
 
-    def _enqueue(self, request: StudyRequest) -> str:
+    def _enqueue(self, request: StudyRequest) -> str | None:
         points: list[dict[str, Any]] = [dict(point) for point in request.arguments["points"]]
         outside = bool(request.arguments.get("outside"))
         study, n_trials = self._parts.study, self._loop.asking.n_trials
@@ -142,10 +152,12 @@ class StudySteering:
                 self._outside.take_free(trial)
             else:
                 self._loop.enqueue(PlannedTrial(trial.number, trial.params))
+        if any(point.request not in study.by_request for point in asked):
+            return None  # the database is away
         numbers = ", ".join(str(study.by_request[point.request]) for point in asked)
         return f"trial{'s' * (len(points) > 1)} {numbers}: tried as soon as there is room"
 
-    def _stop(self, request: StudyRequest) -> str:
+    def _stop(self, request: StudyRequest) -> str | None:
         number = request.arguments.get("trial")
         if number is None:
             self._loop.handle(SignalReceived(StopReason.INTERRUPTED), time.monotonic())
@@ -164,6 +176,9 @@ class StudySteering:
         paused = self._parts.study.pauses.all().get(number)
         waiting = None if paused and not prunes else self._loop.queue.withdraw(number)
         if waiting is None:
+            others = self._parts.others
+            if others.has_trial(number) and (prunes or not others.is_left(number)):
+                return None  # the sweep that has the trial does it, or the one that takes it over
             raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
         if not prunes:
             return f"trial {number}, which waits, is left to the next sweep"
@@ -186,24 +201,43 @@ class StudySteering:
             return "it has stopped, and the next sweep goes on with it."
         return "it has ended, and a trial that has ended stays as it is."
 
-    def _edit(self, request: StudyRequest) -> str:
+    def _edit(self, request: StudyRequest) -> str | None:
         """Edit the study: what is asked for next follows the new settings, running trials go on."""
         parts = self._parts
-        if all(edit.id != request.id for edit in parts.prepared.edits):  # else it was killed here
-            edits, n_asked = parts.prepared.edits, parts.study.n_asked
-            prepared, event = edit_study(parts.prepared, edits, request, n_asked)
-            parts.study.edit(prepared.rules)
-            try:
-                if prepared.plan.space != parts.prepared.plan.space:
-                    parts.executor.renew(prepared.entry)
-            except ConfigError:
-                parts.study.edit(parts.prepared.rules)
-                raise
-            parts.log.append(event)
-            parts.prepared = prepared
-            self._loop.asking.change_total(prepared.config.study.decided_n_trials)
-        made = next(edit for edit in parts.prepared.edits if edit.id == request.id)
+        # It is there at once where a kill came between the edit and its answer.
+        while (made := _find_edit(parts.prepared, request.id)) is None:
+            before = parts.prepared = parts.prepared.with_total(self._loop.asking.n_trials)
+            prepared, _ = edit_study(before, before.edits, request, parts.study.n_asked)
+            self._adopt(prepared)
+            if not parts.record_edit(prepared):  # another sweep has been quicker
+                self._adopt(before)
+                if not parts.others.hear():
+                    return None
+        self._change_total()
         return "; ".join(edit_lines(made))
+
+    def _adopt(self, prepared: PreparedStudy) -> None:
+        """Ask for trials by other settings. Raises ConfigError, and nothing has changed then."""
+        parts = self._parts
+        parts.study.edit(prepared.rules)
+        try:
+            if prepared.plan.space != parts.prepared.plan.space:
+                parts.executor.renew(prepared.entry)
+        except ConfigError:
+            parts.study.edit(parts.prepared.rules)
+            raise
+        parts.prepared = prepared
+
+    def _follow(self, edit: StudyEdited) -> None:
+        """Follow an edit that was recorded elsewhere. Raises ConfigError where that cannot be."""
+        if _find_edit(self._parts.prepared, edit.id) is None:
+            self._adopt(follow_edit(self._parts.prepared, edit))
+            self._change_total()
+            self._lines.append(f"edited by {edit.user}: {'; '.join(edit_lines(edit))}")
+
+    def _change_total(self) -> None:
+        asking = self._loop.asking
+        asking.change_total(self._parts.prepared.edited_total or asking.n_trials)
 
     def _pause(self, request: StudyRequest) -> str:
         self._start_conditions.is_paused = True

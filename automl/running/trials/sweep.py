@@ -38,7 +38,7 @@ from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
 from automl.running.finish.sweep_end import SweepFinisher
-from automl.running.loop.asking import GainRule, NoParamQuestions, ParamQuestions, TrialAsker
+from automl.running.loop.asking import open_asker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -48,7 +48,6 @@ from automl.running.loop.messages import (
     ExecutionStart,
     LoopMessage,
     PackKind,
-    PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
     StopReason,
@@ -135,7 +134,6 @@ class SweepRunner:
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
-        self._questions = self._open_questions()
         self._limits = LimitWatch(parts.config.study.metrics)
         chooser, admission = open_pace_model(parts), config.admission
         is_inline = config.execution.kind is ExecutionKind.inline
@@ -149,7 +147,7 @@ class SweepRunner:
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=self._asking(),
+            asking=open_asker(self, parts, display.say),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -158,6 +156,7 @@ class SweepRunner:
             governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
         )
+        self._questions = self.loop.asking.questions
         self.executions = ExecutionPool(
             *(parts, self.carrier, display.say, self.loop.break_off),
             running=lambda: self.loop.snapshot().running,
@@ -241,11 +240,9 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
-        unfinished = take_over_trials(self.parts.study, self.parts.log.record, self.tell)
-        self.parts.outside.leave_free()  # this sweep runs them
-        elsewhere = {*self.parts.outside.trials, *self.parts.outside.free}
-        unfinished = [trial for trial in unfinished if trial.trial.number not in elsewhere]
-        self.loop.take_over(unfinished, self.parts.study.pauses.all())
+        record, elsewhere = self.parts.log.record, self.parts.outside.numbers
+        left = take_over_trials(study, record, self.tell, elsewhere)
+        self.loop.take_over(left, study.pauses.all())
         self.loop.asking.look_at_gain()
         self._steer()  # before a trial starts that was to be stopped
 
@@ -316,20 +313,6 @@ class SweepRunner:
     def n_may_pend(self) -> int | None:
         n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
         return self.parts.prepared.sampler.n_may_pend(n_known)
-
-    def _asking(self) -> TrialAsker:
-        n_trials, n_asked = self.parts.config.study.decided_n_trials, self.parts.study.n_asked
-        others = PeerSweepsObserved(run=self.parts.others.may_run)
-        gain = GainRule(self.parts.study, self.parts.config.study, self.parts.log, self.display.say)
-        asker = TrialAsker(self, n_trials, n_asked, self._questions, others, gain=gain.look)
-        asker.outside_may_come = lambda: self.parts.outside.may_come(asker.n_trials)
-        return asker
-
-    def _open_questions(self) -> ParamQuestions | NoParamQuestions:
-        suggesting = self.parts.study.suggester
-        if suggesting is None:
-            return NoParamQuestions()
-        return ParamQuestions(self.parts.study, suggesting, self.display.say)
 
     def _open_repeated(self) -> RepeatedParams | None:
         """Return what finds repeated params. None if trials differ in more than the params they

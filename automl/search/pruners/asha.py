@@ -8,6 +8,7 @@ trial if there is none.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +21,12 @@ from automl.search.pruners.halving import SuccessiveHalving
 class PromotingHalving(SuccessiveHalving):
     """Successive halving that pauses trials at rungs and promotes them (ASHA, Li et al., 2020).
 
-    The rungs are those of `halving`. When no new trials come and nothing runs, the best trial of
-    the highest rung goes on even if fewer than `factor` have reached it, so that one is trained to
-    its end.
+    The rungs are those of `halving`. When no new trials come and nothing runs, a rung's share is
+    rounded up, so that at least one trial is trained to its end.
     """
 
-    pauses: ClassVar[bool] = True
     several_metrics: ClassVar[bool] = False
+    pauses: ClassVar[bool] = True
 
     factor: int = 4
     """One in `factor` of the trials that reach a rung goes on, at once or later."""
@@ -38,5 +38,6 @@ class PromotingHalving(SuccessiveHalving):
         return not self.promotes(key, keys, is_last=False)
 
     def promotes(self, key: float, keys: Sequence[float], *, is_last: bool) -> bool:
-        n_go_on = len(keys) // self.factor if len(keys) >= self.min_trials else 0
-        return bisect_left(keys, key) < max(n_go_on, int(is_last))
+        if is_last:
+            return bisect_left(keys, key) < math.ceil(len(keys) / self.factor)
+        return len(keys) >= self.min_trials and bisect_left(keys, key) < len(keys) // self.factor

@@ -56,9 +56,17 @@ class OptunaSampler(Sampler):
         """
 
     def choose_draw(
-        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
+        self,
+        draw: Callable[[], dict[str, Any]],
+        study: Study,
+        params: tuple[SpaceParam, ...],
+        draw_alone: Callable[[SpaceParam], Any],
     ) -> dict[str, Any]:
-        """Return one of the sampler's draws of the params that are drawn together."""
+        """Return one of the sampler's draws of the params that are drawn together.
+
+        A draw is empty while the sampler draws at random: it then draws param by param, as
+        `draw_alone` does.
+        """
         return draw()
 
     def open(self, search: SamplerInputs) -> OpenSampler:
@@ -105,7 +113,10 @@ class OptunaSampler(Sampler):
         def draw() -> dict[str, Any]:
             return sampler.sample_relative(study, trial, joint)
 
-        return self.choose_draw(draw, study, params)
+        def draw_alone(param: SpaceParam) -> Any:
+            return sampler.sample_independent(study, trial, param.name, known[param.name])
+
+        return self.choose_draw(draw, study, params, draw_alone)
 
 
 class ParamsProposer:

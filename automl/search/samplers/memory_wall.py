@@ -84,22 +84,30 @@ class ExcessBoundary:
 
 
 def draw_fitting_params(
-    draw: Callable[[], dict[str, Any]], params: Sequence[SpaceParam], ended: Sequence[FrozenTrial]
+    draw: Callable[[], dict[str, Any]],
+    params: Sequence[SpaceParam],
+    ended: Sequence[FrozenTrial],
+    draw_alone: Callable[[SpaceParam], Any],
 ) -> dict[str, Any]:
     """Return the first draw that is expected to fit, judged by how trials ended.
 
-    `params` are the params that every trial has.
+    `params` are the params that every trial has. Where a draw is empty, each of them is drawn by
+    `draw_alone`, if a wall is known.
     """
     drawn = draw()
-    params = tuple(param for param in params if param.name in drawn)
+    params = tuple(param for param in params if param.name in drawn or not drawn)
     wall = learn_from_trials(params, ended)
     if wall is None:
         return drawn
-    best = drawn
+
+    def draw_each() -> dict[str, Any]:
+        return draw() or {param.name: draw_alone(param) for param in params}
+
+    best = drawn or draw_each()
     for _ in range(MAX_DRAWS - 1):
         if not wall.is_beyond(best):
             break
-        best = min(best, draw(), key=wall.excess)
+        best = min(best, draw_each(), key=wall.excess)
     return best
 
 

@@ -82,15 +82,20 @@ class TPE(OptunaSampler):
         return tuple(param for param in params if not param.when) if self.multivariate else ()
 
     def choose_draw(
-        self, draw: Callable[[], dict[str, Any]], study: Study, params: tuple[SpaceParam, ...]
+        self,
+        draw: Callable[[], dict[str, Any]],
+        study: Study,
+        params: tuple[SpaceParam, ...],
+        draw_alone: Callable[[SpaceParam], Any],
     ) -> dict[str, Any]:
-        """Return the first draw that is expected to fit on a device."""
+        """Return the first draw that is expected to fit on a device, among the random ones, too."""
         from optuna.trial import TrialState
 
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         ended = study.get_trials(deepcopy=False, states=states)
         ended = [trial for trial in ended if trial.number >= 0]  # earlier ones had other devices
-        return draw_fitting_params(draw, [param for param in params if not param.when], ended)
+        common = [param for param in params if not param.when]
+        return draw_fitting_params(draw, common, ended, draw_alone)
 
     def make(self, search: SamplerInputs, number: int) -> TPESampler:
         from optuna.samplers import TPESampler

@@ -24,6 +24,7 @@ from automl.errors import StorageError, StudyInUseError
 from automl.record.append_only import is_line_damaged, seal_line
 from automl.record.disk import public_file_opener, take_lock
 from automl.record.study_files import StudyFiles
+from automl.record.texts import parse_json
 
 _HEADER = '{{"offset":{offset:20d}, "pid":{pid:10d}}}'
 _HEADER_BYTES = len(seal_line(_HEADER.format(offset=0, pid=0).encode()) + b"\n")
@@ -193,7 +194,7 @@ def is_fully_delivered(log: Path) -> bool:
 def _offset(header: bytes) -> int:
     """Return the offset in the header; 0 if it is unreadable, so that all is delivered again."""
     try:
-        return 0 if is_line_damaged(header) else int(json.loads(header)["offset"])
+        return 0 if is_line_damaged(header) else int(parse_json(header)["offset"])
     except (ValueError, KeyError, TypeError):
         return 0
 
@@ -209,7 +210,7 @@ def _read_entries(lines: Iterable[bytes]) -> tuple[dict[str, str], dict[int, str
         if is_line_damaged(line):
             continue
         with contextlib.suppress(ValueError):
-            match json.loads(line):
+            match parse_json(line):
                 case {"trial": int(trial), "run": str(run)}:
                     runs[trial] = run
                 case {"experiment": str(), "parent": str()} as entry:

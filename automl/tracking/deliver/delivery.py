@@ -118,8 +118,18 @@ class DeliverySupervisor:
             niceness=niceness,
         )
         delivery = cls(log, uri, job, warm or spawn_deliverer(Path.cwd(), uri))
+        delivery._warn_of_new_store()
         delivery._follower.start()
         return delivery
+
+    def _warn_of_new_store(self) -> None:
+        """Say that the study's runs are made again where the URI names no store that has them."""
+        if self._new_store is not None and read_delivered_runs(self._log) is not None:
+            logger.warning(
+                "%s: there is no %s; it is made, and gets the study's runs anew. To go on with the "
+                "runs of before, give the address of their store.",
+                *(self._uri, self._new_store),
+            )
 
     def address(self) -> str | None:
         """Return the address of the runs on MLflow's server; None without runs or server."""

@@ -25,7 +25,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError
-from automl.record.texts import redact_text
+from automl.record.texts import parse_json, redact_text
 from automl.tracking.mlflow_loading import mute_mlflow_info
 from automl.tracking.mlflow_store import explain_error, open_client
 from automl.tracking.registry.model_versions import (
@@ -238,7 +238,7 @@ class ModelRegistry:
     def _link_to_version(self, logged: LoggedModel, version: RegisteredVersion) -> None:
         """Link the model to its version, for the column *Models*."""
         entry = {"name": self.name, "version": version.number}
-        entries = json.loads(logged.tags.get(MLFLOW_MODEL_VERSIONS) or "[]")
+        entries = parse_json(logged.tags.get(MLFLOW_MODEL_VERSIONS) or "[]")
         if entry not in entries:
             tags = {MLFLOW_MODEL_VERSIONS: json.dumps([*entries, entry])}
             self._client.set_logged_model_tags(logged.model_id, tags)
@@ -276,7 +276,7 @@ def write_model_folder(folder: Path, model: NewModel, model_id: str) -> None:
     import mlflow.pyfunc  # takes 2 s, which only an upload needs
     from mlflow.models import Model
 
-    schema = json.loads((model.package / "schema.json").read_text("utf-8"))
+    schema = parse_json((model.package / "schema.json").read_text("utf-8"))
     with mute_mlflow_info():
         mlflow.pyfunc.save_model(
             folder,

@@ -13,7 +13,7 @@ import torch
 from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
-from automl.models.mean_model import judged_outputs
+from automl.models.mean_model import MeanModel, judged_outputs
 from automl.models.mean_model_file import write_ensemble
 from automl.models.model_file import EnsembleFileJob
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
@@ -198,7 +198,10 @@ def test_an_ensemble_is_chosen_out_of_fold(tmp_path: Path, disc5: Dataset) -> No
     each = [load(models[number]) for number in made.members]
     said = [np.exp(one.outputs(rows)) for one in each if isinstance(one, Predictor)]
     shares = [some / some.sum(1, keepdims=True) for some in said]
-    expected = np.average(shares, axis=0, weights=list(made.members.values()))
+    mean = np.average(shares, axis=0, weights=list(made.members.values()))
+    assert isinstance(model.trained_model, MeanModel)
+    expected = mean**model.trained_model.sharpness
+    expected /= expected.sum(1, keepdims=True)
     found = np.exp(model.outputs(rows))
     np.testing.assert_allclose(found / found.sum(1, keepdims=True), expected, rtol=1e-6)
     values = [torch_checkpoint.load(Path(models[number]))["value"] for number in made.members]

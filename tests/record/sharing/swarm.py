@@ -43,7 +43,7 @@ def work(url: str, folder: Path, n_trials: int) -> None:
     """Take part in the study until all its trials have ended."""
     patch = pytest.MonkeyPatch()
     lease = f"clock_timestamp() + interval '{LEASE_SECONDS} seconds'"
-    patch.setattr(study_tables, "_LEASE", lease)
+    patch.setattr(study_tables, "LEASE_END", lease)
     for name, seconds in _TIMES.items():
         patch.setattr(background_duties, name, seconds)
     config = StudyConfig(name="a", dir=str(folder), storage=url, n_trials=n_trials)

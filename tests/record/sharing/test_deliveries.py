@@ -13,6 +13,8 @@ from automl.record.lease import this_holder
 from automl.record.sharing import delivery_tables, study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.delivery_tables import StoreDeliverer, UndeliveredCounts
+from automl.record.sharing.shared_requests import SharedRequestQueue
+from automl.record.sharing.study_tables import StoredStudy, StoredTrial
 
 OURS, THEIRS = StoreDeliverer(1, "store", "ours"), StoreDeliverer(1, "store", "theirs")
 
@@ -26,7 +28,13 @@ class Store:
             study_tables.make_tables(cursor, "it")
             study_tables.add_study(cursor, "a", "uuid", {}, "config", 9)
             for number, sweep in enumerate(("ours", "theirs", "gone")):
-                study_tables.claim_trial(cursor, 1, sweep, number, {})
+                study_tables.claim_trial(cursor, 1, sweep, StoredTrial(number, {}))
+
+    def study(self) -> StoredStudy:
+        with self.database.transaction() as cursor:
+            study = study_tables.find_study(cursor, "a")
+        assert study is not None
+        return study
 
     def stand(self, me: StoreDeliverer) -> int | None:
         """The term in which it is elected."""
@@ -157,7 +165,18 @@ def test_runs_that_are_gone_are_forgotten_once(store: Store) -> None:
         assert delivery_tables.noted_runs(cursor, THEIRS) == {0: ("new", False)}
 
 
+def downgrade(store: Store) -> None:
+    """Make tables of version 3."""
+    store.run("DROP TABLE automl_requests")
+    store.run("DROP INDEX automl_events_edits")
+    columns = (("studies", "n_edits"), ("studies", "owner"), ("sweeps", "lease_until"))
+    for table, column in (*columns, ("trials", "request")):
+        store.run(f"ALTER TABLE automl_{table} DROP COLUMN {column}")
+    store.run("UPDATE automl_version SET version = 3")
+
+
 def test_tables_of_version_2_are_upgraded_and_what_was_done_has_its_files(store: Store) -> None:
+    downgrade(store)
     for column in ("files", "term", "lease_until"):
         table = "automl_runs" if column == "files" else "automl_stores"
         store.run(f"ALTER TABLE {table} DROP COLUMN {column}")
@@ -170,6 +189,18 @@ def test_tables_of_version_2_are_upgraded_and_what_was_done_has_its_files(store:
             study_tables.make_tables(cursor, "it")
     assert store.stand(OURS) == 2
     assert store.pending(OURS, of_others=True) == [(1, False)]
-    store.run("UPDATE automl_version SET version = 4")
-    with pytest.raises(ConfigError, match="version 4"), store.database.transaction() as cursor:
+    store.run("UPDATE automl_version SET version = 5")
+    with pytest.raises(ConfigError, match="version 5"), store.database.transaction() as cursor:
         study_tables.make_tables(cursor, "it")
+
+
+def test_a_study_in_tables_of_version_3_takes_requests_of_all_its_writers(store: Store) -> None:
+    """Those tables do not say who began it."""
+    downgrade(store)
+    for _ in range(2):
+        with store.database.transaction() as cursor:
+            study_tables.make_tables(cursor, "it")
+    with SharedRequestQueue(store.database, store.study()) as queue:
+        request = queue.write("pause", {})
+        store.run("UPDATE automl_requests SET role = 'bob'")
+        assert queue.pending() == [request]

@@ -13,6 +13,7 @@ import pytest
 from automl.config import StudyConfig
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.shared_record import SharedRecord, TrialClaim
+from automl.record.sharing.study_tables import StoredTrial
 from tests.postgres import Server
 
 
@@ -105,7 +106,7 @@ def test_a_trial_whose_making_was_not_heard_of_is_the_sweeps_at_once(
         assert shared.standing.n_left == 1
         assert shared.take_over_trial() == 0
         assert shared.log.held == {0: 2}
-        assert [heard.trials for heard in shared.peer_news()] == [[(0, {"x": 0.5})]]
+        assert [heard.trials for heard in shared.peer_news()] == [[StoredTrial(0, {"x": 0.5})]]
 
 
 def test_a_trial_whose_giving_was_not_heard_of_is_the_sweeps_at_once(

@@ -17,7 +17,7 @@ from automl.record.lease import TrialHolder, this_boot, this_holder
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.shared_log import ship_lines
-from automl.record.sharing.study_tables import StoredStudy
+from automl.record.sharing.study_tables import StoredStudy, StoredTrial
 from automl.trial import FinishedOutcome, InterruptedOutcome, MetricsReported
 from tests.postgres import Server
 from tests.record.sharing.lines import write
@@ -32,9 +32,9 @@ database, number = Database(url), 0
 while True:
     with database.transaction() as cursor:
         tables.lock_study(cursor, 1)
-        tables.claim_trial(cursor, 1, sweep, number, {"asked": number})
+        tables.claim_trial(cursor, 1, sweep, tables.StoredTrial(number, {"asked": number}))
         made = cursor.fetchone() is not None
-        n_asked = tables.n_study_trials(cursor, 1)
+        n_asked, _ = tables.count_trials_and_edits(cursor, 1)
     if n_asked == number:
         break
     number = n_asked
@@ -61,7 +61,7 @@ def make_study(url: str, n_trials: int = N_TRIALS, *sweeps: str) -> StoredStudy:
 def claim(database: Database, sweep: str, number: int) -> bool:
     with database.transaction() as cursor:
         study_tables.lock_study(cursor, 1)
-        study_tables.claim_trial(cursor, 1, sweep, number, {"x": 0.1})
+        study_tables.claim_trial(cursor, 1, sweep, StoredTrial(number, {"x": 0.1}))
         return cursor.fetchone() is not None
 
 
@@ -95,8 +95,7 @@ def test_processes_that_ask_together_make_exactly_as_many_trials_as_are_wanted(
     assert [process.wait(60) for process in asking] == [0] * 4
     with db.transaction() as cursor:
         trials = study_tables.trials_from(cursor, 1, 0)
-    assert [number for number, _ in trials] == list(range(N_TRIALS))
-    assert all(params == {"asked": number} for number, params in trials)
+    assert trials == [StoredTrial(number, {"asked": number}) for number in range(N_TRIALS)]
 
 
 def test_a_number_that_was_taken_is_not_made_again(database: str, db: Database) -> None:
@@ -316,8 +315,8 @@ def test_threads_take_turns(database: str, db: Database) -> None:
         for _ in range(50):
             with db.transaction() as cursor:
                 study_tables.lock_study(cursor, 1)
-                number = study_tables.n_study_trials(cursor, 1)
-                study_tables.claim_trial(cursor, 1, "ours", number, {})
+                number, _ = study_tables.count_trials_and_edits(cursor, 1)
+                study_tables.claim_trial(cursor, 1, "ours", StoredTrial(number, {}))
                 row = cursor.fetchone()
                 found.append(-1 if row is None else row[0])
         return found

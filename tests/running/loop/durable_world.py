@@ -70,6 +70,8 @@ class Kill:
     """After a power cut: the share that is left of what was not flushed."""
     names_of_now: bool = False
     """After a power cut: files have the names of now, not those that were flushed."""
+    stop_at: float | None = None
+    """When somebody presses Ctrl-C; the sweep may die before it has ended."""
 
 
 def value_of(trial: int, step: int) -> float:
@@ -121,14 +123,17 @@ class DurableWorld(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.study = open_study(self.folder, len(self.plans))
-        self.log = EventLog.open(self.folder / "events.log")
+        self._opened: list[Study | EventLog] = []
         self._flushed_seconds = 0.0
         self._on_events: dict[int, OnEvents] = {}
         self._reports: dict[int, TrialReports] = {}
 
     def resume(self) -> None:
         """Go on with what an earlier sweep left, in the order in which a sweep does."""
+        self.study = open_study(self.folder, len(self.plans))
+        self._opened.append(self.study)
+        self.log = EventLog.open(self.folder / "events.log")
+        self._opened.append(self.log)
         self.carrier = TrialCarrier(
             executor=InlineExecutor(ProcessEntry("none"), self.folder / "logs"),
             log=self.log,
@@ -143,8 +148,9 @@ class DurableWorld(World):
         self.loop.take_over(take_over_trials(self.study, self.log.record, self.tell))
 
     def close(self) -> None:
-        self.log.close()
-        self.study.close()
+        """Close what is open; a second call ends what a death within the first one left."""
+        for opened in reversed(self._opened):
+            opened.close()
 
     # --- time, of the world and of the modules that ask for it ---
 
@@ -250,7 +256,7 @@ def open_study(folder: Path, n_trials: int) -> Study:
 
 @dataclass
 class Lives:
-    """Sweeps of one study, one after another, each killed but the last."""
+    """Sweeps of one study, one after another, each killed or stopped but the last."""
 
     cuts: Path
     plans: Sequence[Plan]
@@ -271,7 +277,7 @@ class Lives:
         self._check_end(folder)
 
     def _sweep(self, folder: Path, kill: Kill | None) -> Path | None:
-        """Run one sweep; return what it left if it was killed."""
+        """Run one sweep; return what it left if it was killed or stopped."""
         disk = LossyDisk(folder, self.cuts)
         disk.thread = threading.get_ident()
         dying = _Dying(disk, kill)
@@ -280,7 +286,7 @@ class Lives:
             listen(disk, patch, to_disk=lambda fd: None)
             disk.on_step = dying.step
             try:
-                world = self._world(folder, disk)
+                world = self._world(folder, disk, None if kill is None else kill.stop_at)
                 for module in CLOCKED:
                     patch.setattr(f"{module}.time", world)
                 world.resume()
@@ -293,9 +299,10 @@ class Lives:
                 if world is not None:
                     world.close()
                 disk.close()
-        return dying.left
+        was_stopped = world is not None and world.stopping
+        return dying.left or (folder if was_stopped else None)
 
-    def _world(self, folder: Path, disk: LossyDisk) -> DurableWorld:
+    def _world(self, folder: Path, disk: LossyDisk, stop_at: float | None) -> DurableWorld:
         return DurableWorld(
             {"GPU-a": 24_000_000_000},
             self.plans,
@@ -306,6 +313,7 @@ class Lives:
             checkpoint_every_seconds=self.checkpoint_every_seconds,
             flush=disk,
             own_processes=True,
+            stop_at=stop_at,
         )
 
     def _check_end(self, folder: Path) -> None:

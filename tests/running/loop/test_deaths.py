@@ -32,6 +32,7 @@ kills = st.builds(
     by_power_cut=st.booleans(),
     unflushed=st.floats(0, 1),
     names_of_now=st.booleans(),
+    stop_at=st.none() | st.floats(0, 6),
 )
 
 

@@ -139,6 +139,15 @@ def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> N
     assert loop.asking.n_trials == 5
 
 
+def test_a_total_that_was_read_before_an_edit_lowered_it_does_not_raise_it_again() -> None:
+    loop = make_loop(Ports(0), 5, PeerSweepsObserved())
+    loop.asking.change_total(3)
+    loop.handle(PeerSweepsObserved(n_trials=5, is_current=lambda: False), 1.0)
+    assert loop.asking.n_trials == 3
+    loop.handle(PeerSweepsObserved(n_trials=4), 2.0)
+    assert loop.asking.n_trials == 4
+
+
 def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:
     ports = Ports(0)
     loop = make_loop(ports, 2, PeerSweepsObserved())

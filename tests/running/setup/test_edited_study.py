@@ -228,10 +228,6 @@ def test_what_no_edit_changes_is_refused_with_the_remedy(after: Config, message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"study": StudyConfig(name="a", storage="postgresql://host/db")},
-            "edits are not shared .* resume study.name=a",
-        ),
         ({"refit": RefitConfig(of="b")}, "a refit is no search"),
         (
             {"objective": ObjectiveConfig(kind=ObjectiveKind.called, target="x:y")},

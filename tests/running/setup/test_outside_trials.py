@@ -26,9 +26,10 @@ from automl.models.families.mlp.family import MLPFamily
 from automl.record.studies import read_study
 from automl.record.study_requests import RequestAnswer, StudyRequest
 from automl.running.display.view import load_view
-from automl.running.setup.outside_study import UnsweptStudy, open_without_sweep
 from automl.running.setup.outside_trials import ASK, ASK_SECONDS, OutsideResult
+from automl.running.trials.outside_study import UnsweptStudy, open_without_sweep
 from automl.search.pruners import pruners
+from automl.search.pruners.asha import PromotingHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.samplers import samplers
 from automl.trial import (
@@ -226,6 +227,47 @@ def test_enqueued_points_come_first(lab: Config) -> None:
     lab.study.enqueue = [{"x": 0.125}]
     ask(lab, 2)
     assert record(lab).trials[0].params == {"x": 0.125}
+
+
+@pytest.fixture
+def several(lab: Config) -> Config:
+    """A study of two metrics and a limit on a third."""
+    study = replace(
+        lab.study,
+        metric=["loss", "ms"],
+        direction=[Direction.minimize] * 2,
+        constraints={"grams": 10.0},
+    )
+    return replace(lab, study=study)
+
+
+def test_a_trial_of_several_metrics_needs_all_of_them(several: Config) -> None:
+    ask(several, 2)
+    with pytest.raises(ConfigError, match=r"name grams, .*metrics={grams: 4\.5}"):
+        tell(several, 0, 0.5, metrics={"ms": 3.0})
+    assert record(several).trials[0].n_reports == 0, "nothing of it is recorded"
+    all_of_them = {"loss": 0.5, "ms": 3.0, "grams": 12.0}
+    assert tell(several, 0, metrics=all_of_them).values["value"] == 0.5
+    assert record(several).trials[0].values == all_of_them
+    tell(several, 1, 0.75, metrics={"ms": 4.0, "grams": 9.0})
+    assert record(several).best().number == 1, "the other is beyond the limit"
+    assert [answer["trial"] for answer in (tell(several, 0, 0.5).values,)] == [0]
+
+
+def test_the_report_that_counts_has_the_further_values(several: Config) -> None:
+    ask(several)
+    for step, (loss, ms) in enumerate(((0.5, 9.0), (0.25, 8.0), (0.75, 7.0))):
+        tell(several, 0, loss, step=step, metrics={"ms": ms})
+    tell(several, 0, state=ToldState.finished, metrics={"grams": 4.0})
+    assert record(several).trials[0].values == {"loss": 0.25, "ms": 8.0, "grams": 4.0}
+
+
+def test_a_pruner_that_pauses_trials_stops_one_outside(lab: Config) -> None:
+    lab = replace(lab, pruner=PromotingHalving(min_steps=1))
+    for number in ask(lab, 9):
+        said = tell(lab, number, float(number), steps={n: float(number) for n in range(9)}, step=9)
+    assert said.values["prune"]
+    assert tell(lab, 8, state=ToldState.pruned).values["state"] == "pruned"
 
 
 # --- what a kill leaves ---------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from automl.running.trials.executions import (
     grace_period,
     signals_as_messages,
 )
+from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.trial import (
     UNKNOWN_REQUEST,
@@ -104,6 +105,7 @@ class Scene:
             study=StudyConfig(name="a", dir=str(path), grace_seconds=GRACE_SECONDS),
             model=MLPFamily(),
             sampler=IndependentSampler(),
+            pruner=NoPruner(),
             space={"batch_size": 8},
         )
         self.now, self.said = 0.0, list[str]()
@@ -120,7 +122,8 @@ class Scene:
             self.log,
             nothing,
             self.trials,
-            nothing,
+            requests=nothing,
+            outside=nothing,
         )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
         self.loop = SweepLoop(nothing, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))

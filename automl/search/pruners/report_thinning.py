@@ -1,7 +1,7 @@
-"""Selects the reports of a trial that Optuna's storage gets.
+"""Selects the reports that Optuna's storage gets, whatever the pruner.
 
-These are the first 1,000 of a trial, then ever fewer. The journal storage copies all values of a
-trial for each one added: with 100,000
+`ReportThinning` selects the reports that Optuna's storage gets: the first 1,000 of a trial, then
+ever fewer. The journal storage copies all values of a trial for each one added: with 100,000
 reports in one trial it went from 5,288 a second to 55. The event log has every report. The storage
 gets 500 more each time that their number doubles (4,500 of 128,000), and these in addition:
 

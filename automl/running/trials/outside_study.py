@@ -17,7 +17,7 @@ from automl.record.event_log import EventLog, read_edits
 from automl.record.studies import study_path
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_requests import RequestAnswer, StudyRequest, wait_for_answer
+from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.display.view import BestRow, SweepView, outside_rows, write_view
 from automl.running.setup.identity_settings import flat_settings
 from automl.running.setup.outside_trials import OutsideTrials
@@ -75,7 +75,7 @@ class UnsweptStudy:
             directory=str(self.directory.path),
             time=now,
             n_trials=n_trials,
-            metric=self.prepared.config.study.metric,
+            metric=self.prepared.config.study.leading_metric,
             counts={state.value: n for state, n in counts.items()},
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=running,
@@ -93,7 +93,7 @@ def answer_here(config: Config, stored_config: str, request: StudyRequest) -> Re
         with open_without_sweep(config, stored_config) as opened:
             # A sweep may have answered just before it ended.
             path = opened.directory.path
-            answer = wait_for_answer(path, request, 0.0) if request.id else None
+            answer = FolderRequestQueue(path).take_answer(request) if request.id else None
             return answer or opened.answer(request)
     except StudyInUseError:
         return None
@@ -130,7 +130,7 @@ def open_without_sweep(config: Config, stored_config: str) -> Iterator[UnsweptSt
             if not log.record.sweeps:  # MLflow's run of the study is made from it
                 settings = flat_settings(config)
                 log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
-            outside = open_outside_trials(prepared, study, log)
+            outside = open_outside_trials(prepared, study, log, directory.path)
             opened = UnsweptStudy(prepared, directory, study, log, outside)
             take_over_trials(study, log.record, opened.tell)
             yield opened

@@ -1,0 +1,145 @@
+"""Each file of a study with a torn end, or with one bit flipped: harmless, or named.
+
+A study is interrupted in its second trial. A copy of it is damaged, shown and resumed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import automl
+from automl.errors import AutoMLError
+from automl.models.predictor import Predictor
+from automl.record.study_requests import FolderRequestQueue
+from tests.end_to_end.program import Done, Program, mine
+from tests.end_to_end.records import Records
+from tests.faults.conftest import N_POINTS, NotePromise
+from tests.flips import one_bit_flipped, torn_ends
+
+pytestmark = pytest.mark.slow
+
+STUDY = "damaged"
+STORED = Path(__file__).parents[1] / "stored_studies" / "studies"
+WORDS = (
+    f"study.name={STUDY}",
+    "study.n_trials=3",
+    "study.copy=false",
+    "training.checkpoint_every_seconds=0",
+    "admission.max_concurrent_trials=1",
+    "tracking.store=none",  # tests/tracking/test_confirmed.py damages what is delivered
+    "sampler=random",
+    "pruner=none",
+    "devices=host",
+    *mine("trains_on_its_state"),
+    "space={rate: {low: 0.1, high: 0.9}}",
+)
+FILES = (
+    *("config.yaml", "events.log", "journal.log", "place.json", "status.json", "lock"),
+    *(f"checkpoints/trial-0000{n}/{name}.pt" for n in (0, 1) for name in ("last", "best")),
+    "requests/*",
+)
+NOTHING = Path()
+Results = dict[str, object]
+N_TORN, N_FLIPPED = min(4096, N_POINTS), min(500, N_POINTS)
+
+
+class InterruptedStudy:
+    """The study, and what it comes to where nothing is damaged."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._folder = program, program.folder / "kept"
+        records = Records(program.folder, STUDY)
+        sweep = program.start(*WORDS)
+        sweep.wait_until(lambda: (records.path / "half-way").exists(), "the second trial")
+        sweep.kill()
+        FolderRequestQueue(records.path).write("enqueue", {"points": [{"rate": 0.5}]})
+        (records.path / "half-way").unlink()
+        (records.path / "go on").touch()
+        shutil.move(program.folder / "studies", self._folder)
+        self.whole = self.resume()[1]
+
+    def path(self, pattern: str) -> Path:
+        (path,) = (self._folder / STUDY).glob(pattern)
+        return path.relative_to(self._folder / STUDY)
+
+    def content(self, path: Path) -> bytes:
+        return (self._folder / STUDY / path).read_bytes()
+
+    def resume(self, path: Path = NOTHING, content: bytes = b"") -> tuple[Done, Results]:
+        """Show and resume a copy, the file damaged so; return what was said, and all results."""
+        shutil.rmtree(self._program.folder / "studies", ignore_errors=True)
+        shutil.copytree(self._folder, self._program.folder / "studies")
+        records = Records(self._program.folder, STUDY)
+        if path != NOTHING:
+            (records.path / path).write_bytes(content)
+        shown = self._program.call("status", WORDS[0])
+        done = self._program.call("resume", WORDS[0], "execution=inline", "study.copy=false")
+        said = Done(done.code, shown.stdout + done.stdout, shown.stderr + done.stderr)
+        if done.code:
+            return said, {}
+        return said, {"losses": records.losses(), "params": records.params()}
+
+
+@pytest.fixture(scope="module")
+def study(story: Program) -> InterruptedStudy:
+    return InterruptedStudy(story)
+
+
+def damages(content: bytes, at_least: int = 0) -> Iterator[bytes]:
+    yield from torn_ends(content, max(N_TORN, at_least))
+    yield from one_bit_flipped(content, max(N_FLIPPED, at_least))
+
+
+@pytest.mark.timeout(24 * 3600)
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_harmless_or_named(
+    study: InterruptedStudy, name: str, note_promise: NotePromise
+) -> None:
+    n_tried, broken, path = 0, [], study.path(name)
+    for content in damages(study.content(path)):
+        said, results = study.resume(path, content)
+        n_tried += 1
+        if said.code:
+            is_well = "automl: " in said.stderr
+        else:
+            is_well = results == study.whole or path.name in said.stdout + said.stderr
+        if not is_well:
+            broken.append((content, said))
+    note_promise(f"damaged {name}", n_tried, len(broken))
+    assert broken == []
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["disc", "table"])
+def test_a_damaged_model_is_named_or_predicts_the_same(
+    name: str, tmp_path: Path, note_promise: NotePromise
+) -> None:
+    path = tmp_path / "best.pt"
+    path.write_bytes((STORED / name / "checkpoints/trial-00000/best.pt").read_bytes())
+    whole, said = predicted(path), ""
+    contents = [*damages(path.read_bytes(), at_least=60)]
+    for content in contents:
+        path.write_bytes(content)
+        try:
+            assert predicted(path) == whole
+        except AutoMLError as error:
+            said = str(error)
+            assert str(path) in said
+    note_promise(f"damaged model of {name}", len(contents), 0)
+    assert said
+
+
+def predicted(path: Path) -> bytes:
+    """Return what the model says to some rows."""
+    model = automl.load(path)
+    assert isinstance(model, Predictor)
+    names = [column.name for column in model.columns.own.all]
+    rows = np.random.default_rng(0).normal(size=(20, len(names)))
+    says = model.predict_probabilities if len(model.classes) else model.predict
+    return np.asarray(says(pd.DataFrame(rows, columns=names))).tobytes()

@@ -1,0 +1,60 @@
+"""Refuses, in each process of the tests, every connection that leaves this machine.
+
+Python imports it as it starts, where `PYTHONPATH` names its folder; `tests/conftest.py` imports it
+as well. What was refused is a line of the file that the variable `LOG` names. Only what Python
+itself connects is seen: not the libraries that call the system by themselves, as libpq and Ray do.
+Its own imports wait until something connects, since it runs in each of many processes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+
+LOG = "AUTOML_TESTS_NETWORK"
+UNROUTED = "192.0.2.0/24"
+"""Addresses that are nobody's, which tests name as servers that cannot be reached (RFC 5737)."""
+
+
+@cache
+def is_allowed(host: str) -> bool:
+    """Return whether an address is of this machine, or of nobody."""
+    import ipaddress
+    import socket
+
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host in ("localhost", socket.gethostname())
+    if address.is_loopback or address.is_unspecified or address in ipaddress.ip_network(UNROUTED):
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family) as probe:
+        try:
+            probe.bind((host, 0))  # only an address of this machine can be bound
+        except OSError:
+            return False
+    return True
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "socket.connect":
+        return
+    import socket
+    import traceback
+
+    connection, address = arguments
+    is_stream = getattr(connection, "type", None) == socket.SOCK_STREAM
+    if not isinstance(address, tuple) or not is_stream:
+        return  # a socket of the machine, or one that only asks for the route
+    if is_allowed(host := str(address[0])):
+        return
+    if path := os.environ.get(LOG):
+        caller = traceback.extract_stack(limit=4)[0]
+        with open(path, "a") as log:
+            log.write(f"{host} by {sys.argv[:3]}, {caller.filename}:{caller.lineno}\n")
+    raise PermissionError(f"a test connected to {host}, which is not this machine")
+
+
+sys.addaudithook(_refuse)
