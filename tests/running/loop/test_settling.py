@@ -6,6 +6,7 @@ Here a trial takes what it wants, as a process does, until its cap or the device
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,7 +24,13 @@ from automl.running.loop.messages import (
     LoopMessage,
     TrialMemoryMeasured,
 )
-from automl.trial import DeviceId, FinishedOutcome, MemoryPeakMeasured, OutOfMemoryOutcome
+from automl.trial import (
+    DeviceId,
+    FinishedOutcome,
+    MemoryPeakMeasured,
+    OutOfMemoryOutcome,
+    ProcessId,
+)
 from tests.running.loop.simulated_machine import Hosted, Lane, Machine, Plan
 from tests.running.loop.simulator import World
 
@@ -45,6 +52,8 @@ class Books:
     unpromised: int
     promised: dict[int, int]
     """Promised bytes by the key of each execution."""
+    processes: Mapping[ProcessId, bool]
+    """The processes that may have a context there, and whether each of them hosts a trial."""
 
 
 @dataclass
@@ -131,7 +140,7 @@ class Settling(World):
         """Surely promised to nobody: each context may take as much as one ever did."""
         there = self.machine.on(device)
         promised = sum(self._promised(execution.key, device) for execution in there)
-        contexts = sum(device in p.devices for p in self.machine.processes) * CONTEXT_BOUND_BYTES
+        contexts = len(self._processes(device)) * CONTEXT_BOUND_BYTES
         strangers = self.machine.strangers_bytes(device, self.now)
         kept = promised + contexts + strangers + self.limits.headroom_bytes
         return max(0, self.totals[device] - kept)
@@ -143,6 +152,10 @@ class Settling(World):
         gone = sum(
             size for key, size in self._books_read[device].promised.items() if key not in now
         )
+        there = self._processes(device)
+        read = self._books_read[device].processes.items()
+        # The reading shows the context of a process that was idle, and may host another trial now.
+        gone += sum(not hosts or p not in there for p, hosts in read) * CONTEXT_BOUND_BYTES
         unpromised = min(self._unpromised(device), self._unpromised_told[device])
         return max(0, min(unpromised - gone, self._books_read[device].unpromised))
 
@@ -152,7 +165,12 @@ class Settling(World):
 
     def _books(self, device: DeviceId) -> Books:
         keys = [execution.key for execution in self.machine.on(device)]
-        return Books(self._unpromised(device), {k: self._promised(k, device) for k in keys})
+        promised = {k: self._promised(k, device) for k in keys}
+        return Books(self._unpromised(device), promised, self._processes(device))
+
+    def _processes(self, device: DeviceId) -> Mapping[ProcessId, bool]:
+        there = (p for p in self.machine.processes if device in p.devices)
+        return {p.address: p.n_executions > 0 for p in there}
 
     def _handle(self, message: LoopMessage) -> None:
         if isinstance(message, DevicesRead):
