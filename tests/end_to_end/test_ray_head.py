@@ -31,7 +31,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
     """The sweep was started there; the other node lives on. Without its machine: Ray's processes
     alone are killed, and the sweep is not, which says so and ends."""
     records = Records(program.folder, "headless")
-    words = ("study.name=headless", "study.n_trials=60", "tracking.store=none")
+    words = ("study.name=headless", "study.n_trials=600", "tracking.store=none")
     with ray_cluster(2) as cluster:
         sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")

@@ -15,6 +15,8 @@ from functools import cache
 LOG = "AUTOML_TESTS_NETWORK"
 UNROUTED = "192.0.2.0/24"
 """Addresses that are nobody's, which tests name as servers that cannot be reached (RFC 5737)."""
+RAY_DASHBOARD = os.path.join("ray", "dashboard", "dashboard.py")
+"""End of the path of Ray's own process on a head, which asks the cloud's metadata where it runs."""
 
 
 @cache
@@ -50,7 +52,8 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
         return  # a socket of the machine, or one that only asks for the route
     if is_allowed(host := str(address[0])):
         return
-    if path := os.environ.get(LOG):
+    is_ray = sys.argv[0].endswith(RAY_DASHBOARD)
+    if not is_ray and (path := os.environ.get(LOG)):
         caller = traceback.extract_stack(limit=4)[0]
         with open(path, "a") as log:
             log.write(f"{host} by {sys.argv[:3]}, {caller.filename}:{caller.lineno}\n")

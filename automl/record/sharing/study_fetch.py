@@ -172,7 +172,10 @@ def find_stored_study(database: Database, name: str) -> StoredStudy:
             return stored
         names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
     existing = f"it has: {', '.join(names)}" if names else "it has none"
-    raise ConfigError(f"study.name={name}: no such study in {database.where}; {existing}.")
+    raise ConfigError(
+        f"study.name={name}: no such study in {database.where}; {existing}. Name the study.storage "
+        "that it was begun with."
+    )
 
 
 def look_up_study(cursor: psycopg.Cursor, where: str, name: str) -> StoredStudy | None:
