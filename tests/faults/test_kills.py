@@ -27,12 +27,13 @@ pytestmark = pytest.mark.slow
 FULL_ROUNDS = 30
 ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
 N_TRIALS = 40 if N_POINTS > 1 else 16
+N_LIVE = 8
 WORDS = (
     "study.name=killed",
     f"study.n_trials={N_TRIALS}",
     "training.checkpoint_every_seconds=0",
-    "admission.max_concurrent_trials=8",
-    "admission.max_trials_per_device=8",
+    f"admission.max_concurrent_trials={N_LIVE}",
+    f"admission.max_trials_per_device={N_LIVE}",
     "admission.request=1MiB",
     "pruner=none",
     "sampler=random",
@@ -120,11 +121,14 @@ class KilledSweep:
         assert self._running is not None
         return -self._running.process.pid
 
+    def _has_reported(self, trial: int, step: int) -> bool:
+        return (trial, step) in self._log.values
+
     def worker(self) -> int | None:
-        """Return the process of a trial that has not lost one."""
+        """Return the process of a trial that has not lost one, and is not about to end."""
         alive = {t: pid for t, pid in self._log.workers.items() if t not in self._hit}
         for trial in sorted(alive, reverse=True):
-            if psutil.pid_exists(alive[trial]):
+            if psutil.pid_exists(alive[trial]) and not self._has_reported(trial, N_EPOCHS - 4):
                 self._hit.add(trial)
                 return alive[trial]
         return None
@@ -132,9 +136,9 @@ class KilledSweep:
     def fork_server(self) -> int | None:
         """Return the parent of the workers, none of whose trials has lost a process."""
         alive = {t: pid for t, pid in self._log.workers.items() if psutil.pid_exists(pid)}
-        if not alive or self._hit & set(alive):
+        if not alive or not all(self._has_reported(t, N_EPOCHS - 1) for t in self._hit):
             return None
-        self._hit |= set(alive)
+        self._hit |= {*range(max(self._log.workers) + 1 + N_LIVE)}  # some may not have reported yet
         return psutil.Process(alive[max(alive)]).ppid()
 
     def deliverer(self) -> int | None:
