@@ -26,7 +26,7 @@ from automl.errors import ConfigError
 from automl.models.family import load_families
 
 if TYPE_CHECKING:
-    from automl.cli.compose import ComposedConfig
+    pass
 
 KEYS = {
     "study": "name n_trials timeout_seconds metric direction seed dir",
@@ -172,10 +172,8 @@ def run(arguments: CommandLine) -> int:
             # First: another edit that comes in between is then refused, and not taken back.
             more = {"stored": compose_stored(), "compose_stored": compose_stored}
         composed = compose_or_join(arguments)
-        if arguments.command in ("ask", "tell"):
+        if arguments.command in ("ask", "tell", "resume"):
             more = {"compose_stored": _stored_composer_if_changed(arguments)}
-        if arguments.command == "resume":
-            more = {"is_unchanged": _comparer(composed)}
         run_command = COMMANDS[arguments.command].load()
         code = run_command(composed.config, composed.stored_config, **more)
         if output is not None and not output.is_answered:
@@ -199,13 +197,6 @@ def _stored_composer_if_changed(arguments: CommandLine) -> Callable[[], Config] 
     own = (*_PLACES, f"{arguments.command}.")
     is_plain = all(word.startswith(own) for word in arguments.overrides)
     return None if is_plain else _stored_composer(arguments)
-
-
-def _comparer(composed: ComposedConfig) -> Callable[[], bool]:
-    """Return a function that tells whether the settings are those that the study has."""
-    from automl.cli.stored_config import is_unchanged
-
-    return lambda: is_unchanged(composed.config.study, composed.stored_config)
 
 
 # --- answers that only Hydra can give -------------------------------------------------------------

@@ -297,20 +297,6 @@ def _register_stored(study: Path, overrides: Sequence[Override], command: Comman
     ConfigStore.instance().store(name=STORED_NAME, node=node)
 
 
-def is_unchanged(study: StudyConfig, stored_config: str) -> bool:
-    """Return whether a composed config has the settings that the study has now, wherever the
-    command was given."""
-    assert study.name is not None
-    stored = load_foreign_yaml(StudyFiles(Path(study.dir) / study.name).config)
-    assert isinstance(stored, DictConfig), "the config was composed from it"
-    if study.shared:
-        _bring_up_to_date(stored, study)
-    _apply_new_edits(stored, study)
-    now, given = plain_values(stored), plain_values(OmegaConf.create(stored_config))
-    now["study"]["relative_to"] = given["study"]["relative_to"]
-    return bool(now == given)
-
-
 def _bring_up_to_date(stored: DictConfig, study: StudyConfig) -> None:
     """Bring the folder of a shared study up to date, if it has begun, and its total of trials.
 

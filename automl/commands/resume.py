@@ -5,27 +5,25 @@ The file is short because each command is a file of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 from automl.commands.models.study_opening import open_requests
-from automl.commands.steering import ask_sweep
+from automl.commands.steering import ComposeStored, ask_sweep, changed_settings
 from automl.commands.sweep import load_and_run_sweep
 from automl.config import Config
 from automl.errors import AutoMLError, ConfigError
 from automl.record.studies import study_path
 
 
-def run(config: Config, stored_config: str, is_unchanged: Callable[[], bool]) -> int:
+def run(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
     """Run the sweep of an existing study to its end, or let its paused sweep go on.
 
-    `is_unchanged` returns whether the settings are those that the study has, which a sweep at work
-    keeps. Raises AutoMLError.
+    A sweep at work keeps its settings, so other ones start a sweep. Raises AutoMLError.
     """
     path = study_path(config.study)
     with open_requests(config.study, path) as requests:
         is_served = requests.is_served()
-    if is_served and is_unchanged():
+    if is_served and not changed_settings(config, compose_stored):
         # A shared study may have a sweep more, and opening another one tells best why it may not.
         with suppress(AutoMLError if config.study.shared else ConfigError):
             return ask_sweep(path, config.study, "resume", {})

@@ -214,13 +214,17 @@ def tell(config: Config, stored_config: str, compose_stored: ComposeStored | Non
     return 0
 
 
+def changed_settings(config: Config, compose_stored: ComposeStored | None) -> list[str]:
+    """Return the keys of the settings that are not those of the study."""
+    if compose_stored is None:
+        return []
+    before, now = flat_settings(compose_stored()), flat_settings(config)
+    return [key for key in {**before, **now} if before.get(key) != now.get(key)]
+
+
 def _refuse_changes(command: str, config: Config, compose_stored: ComposeStored | None) -> None:
     """Raise ConfigError for settings that are not those of the study."""
-    if compose_stored is None:
-        return
-    before, now = flat_settings(compose_stored()), flat_settings(config)
-    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    if changed:
+    if changed := changed_settings(config, compose_stored):
         raise ConfigError(
             f"{command}: {', '.join(changed)}: not as the study has it. Leave it out, or change it "
             f"for all further trials: {study_command('edit', config.study)} …"

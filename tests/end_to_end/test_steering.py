@@ -115,7 +115,7 @@ def test_commands_reach_the_sweeps_of_a_shared_study_from_any_machine(
     second.kill()
     machines.lapse()
     resumed = machines["a"].call("resume", "study.name=shared")
-    assert (resumed.code, resumed.stdout) == (0, "trials start again\n")
+    assert (resumed.code, resumed.stdout, resumed.stderr) == (0, "trials start again\n", "")
     (records["a"].path / "go on").touch()
     done = first.wait()
     assert (done.code, done.stderr) == (0, "")
