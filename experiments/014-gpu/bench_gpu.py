@@ -65,7 +65,8 @@ def main() -> None:
     say(f"{torch.cuda.device_count()} × {torch.cuda.get_device_name()}, torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        os.environ["PYTHONPATH"] = str(HERE.parents[1])
+        given_path = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parents[1]), given_path]))
         make_table(given.rows).to_csv("table.csv", index=False)
         command(*SWEEP)
         command("export", "study.name=gpu", "export.tune=true")

@@ -121,7 +121,7 @@ class Program:
         self.folder = folder
         self.environment = {
             **{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"},
-            "PYTHONPATH": os.pathsep.join([GUARD, str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([GUARD, str(ROOT), os.environ["PYTHONPATH"]]),
         }
         self._started: list[Running] = []
 

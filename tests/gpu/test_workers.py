@@ -87,8 +87,10 @@ def test_what_a_worker_holds_is_its_own_while_it_trains_and_nobodys_after(
         after = read()
     finally:
         executor.close()
-    assert HELD_BYTES <= during[0].hold_bytes < HELD_BYTES + 64 * MIB
-    assert during[0].foreign_bytes - before.foreign_bytes < 1.2 * CONTEXT_BOUND_BYTES
+    # Its context counts as held where NVML knows its pid, else as foreign.
+    context = during[0].hold_bytes - HELD_BYTES + during[0].foreign_bytes - before.foreign_bytes
+    assert during[0].hold_bytes >= HELD_BYTES
+    assert 0 < context < CONTEXT_BOUND_BYTES
     assert after.room_bytes - during[0].room_bytes > 0.9 * HELD_BYTES
     assert abs(read().room_bytes - before.room_bytes) < 64 * MIB, "its context is gone with it"
     peaks = [event.peak_bytes for event in events if isinstance(event, MemoryPeakMeasured)]

@@ -48,9 +48,10 @@ _LEAST_WIDTH = 16  # narrower layers gain nothing: a vector register of a CPU ho
 # Lanes by padded width. Measured on one CPU core (experiments/002-packs): against training alone, 9
 # times as fast up to 32 units, 4 up to 64, 1.6 up to 128; 64 lanes add nothing to 32.
 _LANES_ON_HOST = {16: 32, 32: 32, 64: 16, 128: 8}
-# A GPU is idle under one small network; these bound the memory of activations at batch 256 to
-# some 100 MiB.
-_LANES_ON_GPU = {16: 128, 32: 128, 64: 64, 128: 32, 256: 16, 512: 8}
+# Measured on an H200 (experiments/002-packs): 128 lanes are 80 to 150 times as fast as training
+# alone up to 256 units; at 512 units 32 lanes are 29 times as fast and take a gibibyte, 128 lanes
+# 35 times for four.
+_LANES_ON_GPU = {16: 128, 32: 128, 64: 128, 128: 128, 256: 128, 512: 32}
 
 PLAIN_ENCODING, PIECEWISE_LINEAR_ENCODING = ENCODINGS = ("plain", "piecewise_linear")
 MLP_RULES = {
