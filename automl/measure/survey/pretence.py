@@ -132,6 +132,7 @@ def _answers(tracker: DeviceMemoryTracker) -> dict[str, Any]:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "is_bf16_supported": lambda *args, **kwargs: True,
+        "is_current_stream_capturing": lambda: False,  # optimizers ask in a CUDA build of torch
         "get_device_name": lambda device=None: properties.name,
         "get_device_capability": lambda device=None: (properties.major, properties.minor),
         "get_device_properties": lambda device=None: properties,
