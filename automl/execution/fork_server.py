@@ -22,7 +22,9 @@ import atexit
 import gc
 import os
 import signal
+import time
 import warnings
+from contextlib import suppress
 
 from automl.execution.process_tree import (
     adopt_orphans,
@@ -32,6 +34,7 @@ from automl.execution.process_tree import (
 from automl.record.stop_signals import STOP_SIGNALS
 
 _SERVER = os.getpid()
+_END_SECONDS, _POLL_SECONDS = 2.0, 0.002
 
 
 def _spare_children() -> None:
@@ -45,9 +48,16 @@ def _collect_in_child() -> None:
 
 
 def _end() -> None:
-    if os.getpid() == _SERVER:
-        kill_found_processes(find_left_descendants)
-        os._exit(0)
+    if os.getpid() != _SERVER:
+        return
+    deadline = time.monotonic() + _END_SECONDS
+    with suppress(ChildProcessError):  # none is left
+        while time.monotonic() < deadline:
+            # While a parent dies, its children are in no list for a moment.
+            kill_found_processes(find_left_descendants)
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(_POLL_SECONDS)
+    os._exit(0)
 
 
 for _number in STOP_SIGNALS:

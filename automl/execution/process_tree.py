@@ -49,7 +49,7 @@ def find_descendants(pid: int) -> list[int]:
     with suppress(OSError):  # the process has ended
         for task in os.listdir(f"/proc/{pid}/task"):
             found += map(int, _read_text(f"/proc/{pid}/task/{task}/children").split())
-    alive = [child for child in found if _start_ticks(child)]
+    alive = [child for child in found if start_ticks(child)]
     return [p for child in alive for p in (child, *find_descendants(child))]
 
 
@@ -127,7 +127,7 @@ class OutlivingProcesses:
         self._remember(find_descendants(pid))
 
     def _remember(self, pids: Sequence[int]) -> None:
-        found = {pid: _start_ticks(pid) for pid in pids}
+        found = {pid: start_ticks(pid) for pid in pids}
         self._start_ticks |= {pid: ticks for pid, ticks in found.items() if ticks}
 
     def end(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ class OutlivingProcesses:
         return kill_found_processes(self._living) if rest else ()
 
     def _living(self) -> Sequence[int]:
-        return [pid for pid, ticks in self._start_ticks.items() if _start_ticks(pid) == ticks]
+        return [pid for pid, ticks in self._start_ticks.items() if start_ticks(pid) == ticks]
 
 
 def process_tree_bytes(pid: int) -> int:
@@ -190,8 +190,11 @@ def _own_descendants() -> Sequence[int]:
     return find_descendants(os.getpid())
 
 
-def _start_ticks(pid: int) -> str:
-    """Return when a process started, in ticks of the clock; empty where it has ended."""
+def start_ticks(pid: int) -> str:
+    """Return when a process started, in ticks of the clock; empty where it has ended.
+
+    It tells a process from a later one of the same pid.
+    """
     fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields and fields[0] not in "ZX" else ""
 

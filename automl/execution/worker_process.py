@@ -32,7 +32,11 @@ from typing import Any
 from automl.config import ExecutionConfig
 from automl.errors import AutoMLError
 from automl.execution import worker
-from automl.execution.process_tree import OutlivingProcesses
+from automl.execution.process_tree import (
+    OutlivingProcesses,
+    kill_found_processes,
+    start_ticks,
+)
 from automl.execution.worker_messages import (
     CarryOutTrial,
     JudgedReports,
@@ -200,6 +204,7 @@ class WorkerProcess:
         their_bell.close()
         assert self.process.pid is not None
         self.pid: int = self.process.pid
+        self._start_ticks = start_ticks(self.pid)
         self._memory_at_start_bytes = _resident_bytes(self.pid)
 
     @property
@@ -244,7 +249,22 @@ class WorkerProcess:
         ready = wait([self._bell, self.process.sentinel], seconds)
         if self._bell in ready:
             os.read(self._bell.fileno(), 4096)  # all rings at once
-        return self.process.sentinel in ready
+        if self.process.sentinel not in ready:
+            return False
+        self._end_with_server()
+        return True
+
+    def _end_with_server(self) -> None:
+        """Kill the worker if it lives: its fork server has died, so nothing tells of its end.
+
+        It would go on to report to nobody, while another worker carries on its trial.
+        """
+        if self._is_there():
+            self.kill()
+            kill_found_processes(lambda: [self.pid] if self._is_there() else [])
+
+    def _is_there(self) -> bool:
+        return start_ticks(self.pid) == self._start_ticks != ""
 
     def kill(self) -> None:
         """Kill the process and its group now."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from automl.execution.executor import TrialFeed
@@ -262,7 +263,27 @@ def test_nothing_outlives_a_parent_that_was_killed(
     assert all(map(is_running, pids))
     kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    assert wait_until(lambda: not any(map(is_running, pids)), 2.0)
+    assert wait_until(lambda: not any(map(is_running, pids)), 5.0)
+
+
+def test_a_worker_ends_with_its_fork_server_before_another_gets_its_trial(tmp_path: Path) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    pids: list[int] = []
+    alive_at_end: list[bool] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        for event in new:
+            if isinstance(event, ProcessHosted):
+                pids.append(event.process.pid)
+                os.kill(psutil.Process(event.process.pid).ppid(), signal.SIGKILL)
+            alive_at_end.extend([is_running(pids[0])] * isinstance(event, InterruptedOutcome))
+        return {}
+
+    try:
+        executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+    finally:
+        executor.close()
+    assert alive_at_end == [False]
 
 
 _PARENT = """
