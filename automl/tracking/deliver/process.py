@@ -45,7 +45,10 @@ NICENESS_BELOW_RAY = 19
 """Niceness of the process where Ray trains, whose own processes are at 15."""
 TICK_SECONDS = 0.7
 """Seconds between two updates of runs whose trials are running."""
-MAX_BACKOFF_SECONDS = 20.0
+MIN_BACKOFF_SECONDS = 0.1
+"""Seconds until MLflow is tried again after it took some of the updates, not all."""
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 20.0
+"""Seconds until it is tried again after it took none; they double each time."""
 LOCK_WAIT_SECONDS = 3.0
 """Seconds to wait for a predecessor that is just ending."""
 DRAIN_COMMAND = "drain"
@@ -229,13 +232,19 @@ class _DeliveryLoop:
     def _deliver(self, *, everything: bool) -> bool:
         from automl.tracking.mlflow_store import ValueNotTakenError
 
+        n_left = self._study.n_left
         try:
             self._study.deliver(everything=everything)
         except (ValueNotTakenError, OSError) as error:
-            self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
-            if self._backoff_seconds == 1.0:
+            if not self._backoff_seconds:
                 logger.warning("MLflow does not take events: %s", error)
             self._send_offset()  # it may be lower: runs that have vanished are delivered again
+            if self._study.n_left < n_left:  # a network that loses some of what it carries
+                self._channel.send(trouble=None)  # patience begins anew
+                self._backoff_seconds = MIN_BACKOFF_SECONDS
+            else:
+                longer_seconds = max(FIRST_BACKOFF_SECONDS, 2 * self._backoff_seconds)
+                self._backoff_seconds = min(MAX_BACKOFF_SECONDS, longer_seconds)
             self._channel.send(trouble=str(error))
             return False
         if self._backoff_seconds:
@@ -250,7 +259,7 @@ class _DeliveryLoop:
         if draining:
             time.sleep(self._backoff_seconds)
         elif self._draining.wait(self._backoff_seconds):
-            self._backoff_seconds = 1.0
+            self._backoff_seconds = FIRST_BACKOFF_SECONDS
 
     def _send_offset(self) -> None:
         if self._study.offset != self._confirmed:
