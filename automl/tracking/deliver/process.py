@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
 from automl.config import KeepCheckpoints, StudyConfig, TrackingConfig
@@ -141,21 +142,16 @@ class ParentChannel:
 def main() -> int:
     channel = ParentChannel()
     set_delivery_environment(os.environ)
+    lines, draining = SimpleQueue[str](), threading.Event()
+    threading.Thread(target=_follow_parent, args=(lines, draining), daemon=True).start()
     gc.disable()  # else it scans all objects of MLflow's modules again and again: 0.3 s
     load_lean("automl.tracking.deliver.study_delivery")  # while the parent prepares
     from automl.tracking.deliver.study_delivery import EventLogDelivery
 
-    lines_of_parent = _read_parent_lines()
-    if (store := next(lines_of_parent, None)) is None:
-        return 0  # the parent is gone already
-    uri = TrackingUri(**json.loads(store))
+    uri = TrackingUri(**json.loads(lines.get()))
     _open_database_early(uri)
-    if (first := next(lines_of_parent, None)) is None:
-        return 0  # there is nothing to deliver after all
-    job = DeliveryJob.read(first)
+    job = DeliveryJob.read(lines.get())
     _write_errors_to(job.errors)
-    draining = threading.Event()
-    threading.Thread(target=_follow_parent, args=(lines_of_parent, draining), daemon=True).start()
     _log_redacted(uri)
     log = Path(job.log)
     try:
@@ -326,18 +322,16 @@ def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
         logging.getLogger().removeHandler(sender)
 
 
-def _read_parent_lines() -> Iterator[str]:
-    """Yield lines of standard input. `os.read`, as a thread inside `sys.stdin` hinders the exit."""
+def _follow_parent(lines: SimpleQueue[str], draining: threading.Event) -> None:
+    """Take the parent's lines, from the first moment on: it may die while MLflow is loaded.
+
+    `os.read`, as a thread inside `sys.stdin` hinders the exit.
+    """
     rest = b""
     while chunk := os.read(0, 65536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line.decode() for line in lines)
-
-
-def _follow_parent(lines_of_parent: Iterator[str], draining: threading.Event) -> None:
-    for line in lines_of_parent:
-        if line == DRAIN_COMMAND:
-            draining.set()
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in map(bytes.decode, whole):
+            draining.set() if line == DRAIN_COMMAND else lines.put(line)
     os._exit(1)  # the parent is gone; every step here withstands a kill -9
 
 
