@@ -48,10 +48,20 @@ class Deaf:
         """It has no others."""
 
 
-def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+class Unreadable(Deaf):
+    """An event log on a disk that fails until it is mended."""
+
+    def read(self) -> bool:
+        if not self.mended.is_set():
+            raise OSError("Input/output error")
+        return False
+
+
+@pytest.mark.parametrize("kind", [Deaf, Unreadable])
+def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch, kind: type[Deaf]) -> None:
     """Else a store that answers again would be waited for by nobody when the sweep ends."""
     monkeypatch.setattr(process, "MAX_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
-    store, heard, draining = Deaf(), Heard(), threading.Event()
+    store, heard, draining = kind(), Heard(), threading.Event()
     loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
     loop._backoff_seconds = 10 * PATIENCE_SECONDS  # after many failures
     delivering = threading.Thread(target=loop.run, daemon=True)

@@ -127,6 +127,8 @@ class EventLogDelivery:
         self._keep = keep
         self._n_known_trials = n_known_trials
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self._is_flushed = True
+        """Whether all events that were read are on disk."""
         self._completed: list[int] = []
         """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
@@ -177,9 +179,11 @@ class EventLogDelivery:
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
+            self._is_flushed = False
             n_read += 1
-        if n_read:
+        if not self._is_flushed:
             self._flush_log()
+            self._is_flushed = True
         return n_read == MAX_EVENTS_AT_ONCE
 
     def deliver(self, *, everything: bool = True) -> None:
