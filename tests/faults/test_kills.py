@@ -20,7 +20,7 @@ from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, NotePromise
-from tests.processes import left_processes
+from tests.processes import LEFT_SECONDS, left_processes
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ class KilledSweep:
         """Trials one of whose processes was killed: a trial that kills two has failed."""
         self.n_kills = 0
         self.left: list[str] = []
-        """Processes that outlived the sweep by three seconds."""
+        """Processes that outlived the sweep, or the process that they were below, by 3 s."""
 
     def kill(self, find: Callable[[KilledSweep], int | None]) -> None:
         """Kill what `find` finds once some more reports have come; start the sweep if none runs."""
@@ -96,12 +96,16 @@ class KilledSweep:
         pid = find(self) if running.process.poll() is None else None
         if pid is None:
             return
+        below = psutil.Process(abs(pid)).children(recursive=True)
         os.kill(pid, signal.SIGKILL)
         self.n_kills += 1
         if abs(pid) == running.process.pid:
             running.process.wait()
             self._running = None
             self.left += left_processes(self._program.folder)
+        else:
+            _, outlive = psutil.wait_procs(below, LEFT_SECONDS)
+            self.left += [f"{p.name()} below {find.__name__}" for p in outlive if p.is_running()]
 
     def finish(self) -> None:
         """Let the sweep end, or resume it and let that end."""
