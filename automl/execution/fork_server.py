@@ -10,8 +10,8 @@ The server ignores Ctrl-C and SIGTERM, which the sweep handles (`record/stop_sig
 
 A process that a trial started in a session of its own outlives a worker that is killed. It becomes
 a child of the server, which ends it with itself, at the latest when the sweep has been killed. The
-server has a session of its own, so that it does this also where the sweep's group is killed. It ends
-then even while it still loads torch: multiprocessing would look at its pipe to the sweep only
+server has a session of its own, so that it does this also where the sweep's group is killed. It
+ends then even while it still loads torch: multiprocessing would look at its pipe to the sweep only
 afterwards, seconds later on a busy machine.
 
 The module is a file of its own because the fork server of `multiprocessing` takes nothing but names
