@@ -10,8 +10,9 @@ The server ignores Ctrl-C and SIGTERM, which the sweep handles (`record/stop_sig
 
 A process that a trial started in a session of its own outlives a worker that is killed. It becomes
 a child of the server, which ends it with itself, at the latest when the sweep has been killed. The
-server ends then even while it still loads torch: multiprocessing would look at its pipe to the
-sweep only afterwards, seconds later on a busy machine.
+server has a session of its own, so that it does this also where the sweep's group is killed. It
+ends then even while it still loads torch: multiprocessing would look at its pipe to the sweep only
+afterwards, seconds later on a busy machine.
 
 The module is a file of its own because the fork server of `multiprocessing` takes nothing but names
 of modules: it acts when it is imported, and only the fork server imports it, before all else.
@@ -78,6 +79,7 @@ def _end_with_sweep() -> None:
 for _number in STOP_SIGNALS:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+os.setsid()
 adopt_orphans()
 # multiprocessing does not expect children that it has not forked.
 warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
