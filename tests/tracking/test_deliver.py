@@ -33,6 +33,7 @@ class Deaf:
     def __init__(self) -> None:
         self.mended = threading.Event()
         self.offset, self.n_left = 0, 1
+        self.note_taken = lambda: None
 
     def read(self) -> bool:
         return False
@@ -101,3 +102,30 @@ def test_a_store_that_takes_some_of_it_is_tried_again_soon(
     assert not delivering.is_alive()
     troubles = [message["trouble"] for message in heard.messages if "trouble" in message]
     assert troubles == [None, "lost"] * 3 + [None], "each time the patience begins anew"
+
+
+class TakesLong(Deaf):
+    """A store that takes one update after trouble, and hangs over the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+
+    def deliver(self, *, everything: bool) -> None:
+        if self.mended.is_set():
+            self.note_taken()
+            self.hangs.set()
+            threading.Event().wait()
+        self.mended.set()
+        raise ValueNotTakenError("lost")
+
+
+def test_what_is_taken_in_a_long_round_is_told_at_once() -> None:
+    """The sweep would lose its patience, while a busy server takes one trial after another."""
+    store, heard, draining = TakesLong(), Heard(), threading.Event()
+    draining.set()
+    loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
+    threading.Thread(target=loop.run, daemon=True).start()
+    assert store.hangs.wait(PATIENCE_SECONDS)
+    troubles = [message["trouble"] for message in heard.messages if "trouble" in message]
+    assert troubles == ["lost", None]

@@ -197,6 +197,7 @@ class _DeliveryLoop:
         draining: threading.Event,
     ) -> None:
         self._study = study
+        study.note_taken = self._note_taken
         self._channel = channel
         self._draining = draining
         self._backoff_seconds = 0.0
@@ -253,6 +254,11 @@ class _DeliveryLoop:
             self._channel.send(trouble=None)
         self._send_offset()
         return more
+
+    def _note_taken(self) -> None:
+        """Let the parent's patience begin anew: a round of many trials takes long after trouble."""
+        if self._backoff_seconds:
+            self._channel.send(trouble=None)
 
     def _back_off(self, draining: bool) -> None:
         """Pause after a failure; the command to drain ends the pause, so that nobody waits long."""
