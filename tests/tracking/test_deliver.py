@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -33,7 +34,7 @@ class Deaf:
     def __init__(self) -> None:
         self.mended = threading.Event()
         self.offset, self.n_left = 0, 1
-        self.note_taken = lambda: None
+        self.note_taken: Callable[[], None] = lambda: None
 
     def read(self) -> bool:
         return False
