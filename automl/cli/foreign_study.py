@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import yaml
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES
@@ -55,7 +52,9 @@ def refuse_foreign_study(study: Path, stored: object, overrides: Sequence[Overri
 
 def _other_owner(study: Path) -> str | None:
     """Return the user that the study belongs to, in words; None if it is the caller's own."""
-    for path in (study, StudyFiles(study).config):
+    files = StudyFiles(study)
+    # The log has the settings, too, for a damaged config.
+    for path in (study, files.config, *([files.events] if files.events.exists() else ())):
         uid = path.lstat().st_uid
         if uid != os.geteuid():
             try:
@@ -111,22 +110,3 @@ def _shown(key: str, value: str) -> str:
     terminal's cursor, become `?`."""
     text = f"{key}={override_text(value[:_MAX_SHOWN])}"
     return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
-_ALIAS = re.compile(r"(^|[\s\[{,])\*\w", re.MULTILINE)
-
-
-def load_foreign_yaml(file: Path) -> DictConfig | ListConfig | None:
-    """Return what a stranger's YAML file holds; None for one that is no plain config.
-
-    An alias could make a small file larger than the memory. Raises OSError and yaml.YAMLError.
-    """
-    if file.exists() and not file.is_file():  # to open a pipe would wait for its writer
-        return None
-    try:
-        text = file.read_text("utf-8")
-        if _ALIAS.search(text) and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
-            return None
-        return OmegaConf.load(file)
-    except (UnicodeDecodeError, RecursionError):
-        return None

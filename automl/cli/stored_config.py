@@ -27,9 +27,10 @@ from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_groups, config_keys
-from automl.cli.foreign_study import load_foreign_yaml, nested_texts, refuse_foreign_study
+from automl.cli.foreign_study import nested_texts, refuse_foreign_study
 from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space, override_text
+from automl.cli.stored_file import read_stored_file, seal_config
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential
@@ -100,9 +101,6 @@ def _value(stored: Mapping[str, Any], key: str) -> str | None:
 
 STORED_NAME = "stored_config"
 NOT_STORED_TEXT = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
-HEADER = """\
-# The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
-"""
 
 SWEEP_CONFIG = "sweep"
 """The config that is composed where no other is named: conf/sweep.yaml."""
@@ -145,7 +143,7 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     plain["data"]["split_to"] = None  # the split is written once
     del plain["ask"], plain["tell"]  # of one command
     whole = add_defaults_list(composed, _drop_credentials(plain))
-    return HEADER + OmegaConf.to_yaml(OmegaConf.create(whole))
+    return seal_config(OmegaConf.to_yaml(OmegaConf.create(whole)))
 
 
 def add_defaults_list(config: DictConfig, plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,10 +258,7 @@ def refuse_missing_keys(config: DictConfig, base: ConfigBase) -> None:
 
 def _register_stored(study: Path, overrides: Sequence[Override], command: Command) -> None:
     """Register the stored config with Hydra under STORED_NAME."""
-    stored_part = command.stored
-    stored = load_foreign_yaml(file := StudyFiles(study).config)
-    if not isinstance(stored, DictConfig) or not _is_ours(stored):
-        raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
+    stored_part, stored = command.stored, read_stored_file(StudyFiles(study))
     whole = stored_part in (StoredPart.WHOLE, StoredPart.EDITABLE)
     replaced = replaced_sections(overrides)
     if whole:
@@ -371,25 +366,6 @@ def _choose_option(stored: DictConfig, group: str, name: str) -> None:
     for entry in stored["defaults"]:
         if isinstance(entry, DictConfig) and group in entry:
             entry[group] = name + SCHEMA_SUFFIX
-
-
-def _is_ours(stored: DictConfig) -> bool:
-    """Return whether `stored_config_text` can have written the config, which names only schemas."""
-    keys = {*config_keys(Config), "defaults"}
-    plain = plain_values(stored)
-    defaults = plain.get("defaults")
-    return set(plain) <= keys and isinstance(defaults, list) and all(map(_names_schemas, defaults))
-
-
-def _names_schemas(entry: object) -> bool:
-    """Return whether an entry of a defaults list is one of ours: `{sampler: tpe_schema}`."""
-    if not isinstance(entry, dict):
-        return entry in ("config_schema", "_self_")
-    return all(
-        name is None
-        or name in {f"{option}{SCHEMA_SUFFIX}" for option in OPTIONS_BY_CLASS.get(group, ())}
-        for group, name in entry.items()
-    )
 
 
 def replaced_sections(overrides: Sequence[Override]) -> set[str]:

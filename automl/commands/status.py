@@ -2,7 +2,8 @@
 
 The results of its trials come from the record, up to the last event. Running and waiting trials,
 and the reasons, come from the view that its sweep writes to `status.json`, while it runs or as it
-ended. The study's lock tells whether a sweep runs. Nothing of the study is written here.
+ended; where that file is lost or damaged, the record tells the rest, too. The study's lock tells
+whether a sweep runs. Nothing of the study is written here.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config, StudyConfig
+from automl.config import UNLIMITED_N_TRIALS, Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_directory import is_study_held, study_command
-from automl.record.study_files import StudyFiles
+from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord, trial_row
@@ -49,8 +50,7 @@ def run(config: Config, stored_config: str) -> int:
         shown = _view_of_record(path, record, fetched)
         print_view(shown, _note_of_shared(config.study, fetched), record.edits)
         return 0
-    # It may have been moved or renamed since.
-    view = replace(read_view(StudyFiles(path).status), study=path.name, directory=str(path))
+    view = _last_view(path, record)
     is_open = view.ended is None
     if record.sweeps:  # otherwise its log is lost, and the record is empty
         killed = is_open and is_running is False
@@ -99,6 +99,44 @@ def _view_of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> S
         path.name, str(path), time.time(), fetched.n_trials, record.metric.name, counts
     )
     return as_recorded(view, record)
+
+
+def _last_view(path: Path, record: StudyRecord) -> SweepView:
+    """Return the view that the last sweep wrote, or what the record tells of it where that file is
+    lost or damaged. Raises ConfigError where the record has no sweep either."""
+    status = StudyFiles(path).status
+    if record.sweeps and not status.exists():
+        return _view_of_last_sweep(path, record)
+    try:
+        view = read_view(status)
+    except ConfigError as error:
+        if not record.sweeps:
+            raise
+        open_console().say(f"{error} What follows is from {EVENTS_FILE}.", "magenta")
+        return _view_of_last_sweep(path, record)
+    return replace(view, study=path.name, directory=str(path))  # it may have been moved since
+
+
+def _view_of_last_sweep(path: Path, record: StudyRecord) -> SweepView:
+    """Return the view of a study from its record, up to the last event of a trial."""
+    start, end = record.sweeps[-1].start, record.sweeps[-1].end
+    totals = [record.settings.get("study.n_trials", str(UNLIMITED_N_TRIALS))]
+    totals += [e.after.get("study.n_trials", "") for e in record.edits if e.time > start.time]
+    times = [start.time, *(trial.ended or trial.started for trial in record.trials.values())]
+    n_open = sum(not trial.state.is_final for trial in record.trials.values())
+    view = SweepView(
+        path.name,
+        str(path),
+        max(times),
+        int([*filter(None, totals)][-1]),
+        record.metric.name,
+        {TrialState.RUNNING.value: n_open},
+    )
+    if end is None:
+        return view
+    how = "done" if end.done else "failing" if end.failed else "interrupted"
+    counts = {TrialState.INTERRUPTED.value: n_open}
+    return replace(view, time=end.time, ended=how, counts=counts)
 
 
 def _note_of_shared(study: StudyConfig, fetched: FetchedStudy) -> str:

@@ -37,6 +37,8 @@ _N_CHARACTERS = 80
 _TRACKER = "resource_tracker import main"
 """Part of the command of the helpers of multiprocessing and loky that remove what a process leaves
 in shared memory after it has ended, and must outlive the process for that."""
+_MARK = "AUTOML_WORKER_PID"
+"""Environment variable with the worker's pid, which all programs inherit that it starts."""
 _COMPILER = "/torch/_inductor/compile_worker/"
 """Part of the command of processes of torch's compiler, which wait for their next use."""
 
@@ -65,6 +67,18 @@ def find_working_descendants() -> Sequence[int]:
     server_pid = getattr(server, "_forkserver_pid", None)
     left = (pid for pid in find_left_descendants() if pid != server_pid)
     return [pid for pid in left if _COMPILER not in _command(pid)]
+
+
+def mark_programs() -> None:
+    """Let the programs that this process starts be found as its own, whoever their parent is."""
+    os.environ[_MARK] = str(os.getpid())
+
+
+def _find_marked(worker: int) -> Sequence[int]:
+    """Return the living programs that were started below a worker, which may have ended."""
+    mark = f"\0{_MARK}={worker}\0"
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in pids if mark in f"\0{_read_text(f'/proc/{pid}/environ')}"]
 
 
 def adopt_orphans() -> None:
@@ -97,20 +111,29 @@ def kill_found_processes(find: Callable[[], Sequence[int]]) -> Sequence[str]:
 class OutlivingProcesses:
     """Remembers the descendants of one worker that may outlive it, and kills them.
 
-    Any thread may `note`; one thread calls `end`.
+    A worker that somebody else kills may leave programs with a session of their own, which are no
+    descendants by then: they are found by their environment. Any thread may `note`; one thread
+    calls `end`.
     """
 
     def __init__(self) -> None:
+        self._worker = 0
         self._start_ticks: dict[int, str] = {}
         """Start of each process by its id; it tells the process from a later one of the same id."""
 
     def note(self, pid: int) -> None:
         """Note the descendants of a worker, before it is killed."""
-        found = {child: _start_ticks(child) for child in find_descendants(pid)}
-        self._start_ticks |= {child: ticks for child, ticks in found.items() if ticks}
+        self._worker = pid
+        self._remember(find_descendants(pid))
+
+    def _remember(self, pids: Sequence[int]) -> None:
+        found = {pid: _start_ticks(pid) for pid in pids}
+        self._start_ticks |= {pid: ticks for pid, ticks in found.items() if ticks}
 
     def end(self) -> Sequence[str]:
-        """Kill the noted processes that outlive the killed worker; return their programs."""
+        """Kill the processes that outlive the noted worker, which has ended; return their
+        programs."""
+        self._remember(_find_marked(self._worker) if sys.platform.startswith("linux") else ())
         deadline = time.monotonic() + _OUTLIVING_GRACE_SECONDS
         while (rest := self._living()) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 
 from automl.errors import StorageError
 from automl.execution.executor import open_session
-from automl.execution.process_tree import die_with_parent, kill_own_group
+from automl.execution.process_tree import die_with_parent, kill_own_group, mark_programs
 from automl.execution.trial_isolation import WorkerIsolation
 from automl.execution.trial_output import (
     StandardStreams,
@@ -79,6 +79,7 @@ _VERDICT_SECONDS = 10.0
 def main(setup: WorkerSetup, pipe: Connection, bell: Connection) -> None:
     """Run the worker in the child process; end the process at once if it fails."""
     die_with_parent()
+    mark_programs()
     begin_worker_life()
     ignore_stop_signals()
     try:

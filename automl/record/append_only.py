@@ -214,6 +214,7 @@ def _end_of_lines(fd: int, size_bytes: int) -> int:
     return 0
 
 
+CHECKSUM_KEY = "crc"
 _SEAL = b',"crc":"%08x"}'
 _N_SEAL_BYTES = len(_SEAL % 0)
 _SEAL_BEGIN, _SEAL_END = b',"crc":"', b'"}'

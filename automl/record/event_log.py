@@ -240,6 +240,21 @@ def read_edits(path: Path, *, since_sweep: bool = False) -> tuple[StudyEdited, .
     return tuple(edits.values())
 
 
+def read_sweep_config(path: Path) -> str:
+    """Return the text of `config.yaml` as the last sweep stored it, from the event log of a study;
+    empty: the log has none. Raises StorageError."""
+    found = ""
+    try:
+        with suppress(FileNotFoundError), open(path, "rb", opener=nonblocking_opener) as file:
+            for line in file:
+                if line.startswith(_SWEEP_LINE):
+                    with suppress(UnreadableLineError):
+                        found = getattr(decode_event(line), "config", "") or found
+    except OSError as error:
+        raise StorageError(file_error_text(path, "read", error)) from error
+    return found
+
+
 class EventLog:
     """The open event log of a study; appends events from any thread.
 

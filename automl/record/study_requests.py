@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from automl.errors import ConfigError, StorageError
-from automl.record.append_only import file_error_text, is_line_damaged, seal_line
+from automl.record.append_only import CHECKSUM_KEY, file_error_text, is_line_damaged, seal_line
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
@@ -76,7 +76,7 @@ class StudyRequest:
         if is_line_damaged(line):
             raise ValueError("it is not what its checksum was made of")
         fields = parse_json(line)
-        fields.pop("crc", None)
+        fields.pop(CHECKSUM_KEY, None)
         return cls(**fields, id=request_id)
 
 

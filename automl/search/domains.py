@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from automl.errors import ConfigError
+from automl.record.secrets import carries_credential, mask_urls
 from automl.trial import LARGEST_INTEGER, ParamValue
 
 _FORMS = "write {low: …, high: …}, {choices: […]} or one value"
@@ -256,6 +257,11 @@ def _finite(key: str, value: object) -> int | float:
 
 
 def _scalar(key: str, value: object) -> ParamValue:
+    if isinstance(value, str) and carries_credential(value):
+        raise ConfigError(
+            f"{key}={mask_urls(value)}: carries a credential, and values of params are stored and "
+            "shown. Leave it out, and let the objective read it from its environment."
+        )
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):

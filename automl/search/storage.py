@@ -288,9 +288,15 @@ def _open_journal(path: Path) -> OpenStorage:
     return OpenStorage(storage, os.path.relpath(path), journal.sync, journal.close)
 
 
+_LOCKED_SECONDS = 60.0
+"""Longest wait for an SQLite file that another process locks, as a copy of it may for seconds."""
+
+
 def _open_database(url: str) -> OpenStorage:
+    # By default SQLite gives up after 5 s in which another process locks the file.
+    wait = {"connect_args": {"timeout": _LOCKED_SECONDS}} if url.startswith("sqlite") else None
     try:
-        database = RDBStorage(url)
+        database = RDBStorage(url, engine_kwargs=wait)
         # Wrapped as Optuna itself wraps it, so that finished trials are read only once.
         storage = get_storage(database)
     except Exception as error:

@@ -213,8 +213,7 @@ class InterruptedOutcome(TrialOutcome):
     node_lost: bool = False
     """Whether the trial's node was lost; the trial goes on elsewhere."""
     lease_ended: bool = False
-    """Whether the trial's lease ran out because nobody renewed it. The trial goes on, unless
-    another sweep has taken it."""
+    """Whether nobody renewed the trial's lease. It goes on, unless another sweep has taken it."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +260,8 @@ class SweepStarted:
     study_uuid: str
     settings: Mapping[str, str]
     """Flat settings (`training.epochs` → `20`) without credentials: the parent run's params."""
+    config: str = ""
+    """The text of `config.yaml`, in case that is damaged; empty in earlier versions' events."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from automl.config import (
     AutoSetting,
     DataKind,
 )
+from automl.record.event_log import EventLog
 from automl.record.studies import study_names
 from automl.running.setup.identity_settings import flat_settings
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
+from automl.trial import SweepStarted
 from tests.cli.conftest import Compose, Refuse
 
 
@@ -29,6 +31,11 @@ def store(folder: Path, name: str, text: str, *, at_seconds: float | None = None
     if at_seconds is not None:
         os.utime(path, (at_seconds, at_seconds))
     return path
+
+
+def unsealed_config(text: str) -> str:
+    """Return a stored config as earlier versions wrote it, without a checksum."""
+    return "".join(line for line in text.splitlines(keepends=True) if "checksum" not in line)
 
 
 @pytest.fixture
@@ -53,7 +60,7 @@ def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
 ) -> None:
     assert composed("resume", "study.name=a").config.study.refit is AutoSetting.auto
     text = study.read_text()
-    study.write_text(text.replace("  refit: auto\n", ""))
+    study.write_text(unsealed_config(text).replace("  refit: auto\n", ""))
     assert study.read_text() != text
     assert composed("resume", "study.name=a").config.study.refit is AutoSetting.none
     wanted = composed("resume", "study.name=a", "study.refit=auto").config
@@ -75,7 +82,8 @@ def test_nothing_to_retype(composed: Compose, study: Path) -> None:
 
 def test_storing_again_changes_nothing_but_the_name(composed: Compose, study: Path) -> None:
     again = composed("resume", "study.name=a").stored_config
-    assert again == study.read_text().replace("name: null", "name: a", 1)
+    before = unsealed_config(study.read_text())
+    assert unsealed_config(again) == before.replace("name: null", "name: a", 1)
 
 
 def test_values_can_be_overridden(composed: Compose, study: Path) -> None:
@@ -221,6 +229,55 @@ def test_a_stored_config_that_was_damaged(
 ) -> None:
     store(folder, "a", text)
     assert said in refused("resume", "study.name=a")
+
+
+DAMAGES = {
+    "another number": ("n_trials: 7", "n_trials: 5"),
+    "another bound": ("high: 1", "high: 3"),
+    "no YAML": ("study:", "study{"),
+    "torn": ("tracking:", "\0"),
+    "no head": ("defaults:", "\0"),
+}
+
+
+def damaged(text: str, damage: str) -> str:
+    before, after = DAMAGES[damage]
+    assert before in text
+    return text.partition(before)[0] if after == "\0" else text.replace(before, after)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_config_is_named_and_the_last_sweeps_counts(
+    composed: Compose,
+    refused: Refuse,
+    study: Path,
+    damage: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = study.read_text()
+    whole = composed("resume", "study.name=a").config
+    study.write_text(damaged(text, damage))
+    assert "config.yaml" in refused("resume", "study.name=a"), "no sweep has begun"
+    with EventLog.open(study.with_name("events.log")) as log:
+        log.append(SweepStarted(0.0, "a", "u", {}, text.replace("seed: 0", "seed: 1")))
+        log.append(SweepStarted(1.0, "a", "u", {}, text))
+        log.append(SweepStarted(2.0, "a", "u", {}))  # as an earlier version
+    assert capsys.readouterr().out == ""
+    assert composed("resume", "study.name=a").config == whole
+    said = capsys.readouterr().out
+    assert f"{Path('studies/a/config.yaml')} is damaged, or was changed by hand" in said
+    assert "from events.log" in said
+    study.write_text(text)
+    assert composed("resume", "study.name=a").config == whole
+    assert capsys.readouterr().out == ""
+
+
+def test_a_config_changed_by_hand_counts_without_its_checksum(
+    composed: Compose, study: Path
+) -> None:
+    """As the message says; and as configs of earlier versions, which have none."""
+    study.write_text(unsealed_config(study.read_text()).replace("n_trials: 7", "n_trials: 9"))
+    assert composed("resume", "study.name=a").config.study.n_trials == 9
 
 
 def test_relative_paths_are_those_of_where_the_study_was_swept(

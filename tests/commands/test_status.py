@@ -25,6 +25,8 @@ from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
     MetricsReported,
+    StudyEdited,
+    SweepEnded,
     SweepStarted,
     TrialStarted,
 )
@@ -93,6 +95,34 @@ def test_a_killed_sweep_is_told_to_its_last_event(
     assert "2/20 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
     assert "running" not in said
     assert "1 time no table (first trial 10)" in said
+
+
+@pytest.mark.parametrize("damage", ["one bit", "torn", "gone"])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_lost_or_damaged_view_is_named_and_the_log_tells_the_rest(
+    study: Path, capsys: pytest.CaptureFixture[str], damage: str, is_over: bool
+) -> None:
+    status = study / "status.json"
+    write_view(status, replace(VIEW, time=time.time()))
+    settings = {"study.metric": "val_loss", "study.n_trials": "30"}
+    edited = StudyEdited(0.5, "1-a", "ada", 3, {}, {"study.n_trials": "40"}, "{}", "{}")
+    ended = SweepEnded(9.0, True, {}, 8, 0.02)
+    with EventLog.open(study / "events.log") as log:
+        log.append(replace(EVENTS[0], settings=settings))
+        for event in (edited, *EVENTS[1:], *((ended,) if is_over else ())):
+            log.append(event)
+    if damage == "gone":
+        status.unlink()
+    else:
+        text = status.read_text()
+        status.write_text(
+            text.replace('"n_trials": 20', '"n_trials": 60') if damage == "one bit" else text[:99]
+        )
+    assert run(config(study.parent), "") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("status.json cannot be read" in said) == (damage != "gone")
+    assert "2/40 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
+    assert ("resume study.name=brave-otter" in said) != is_over
 
 
 def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

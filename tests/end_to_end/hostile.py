@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import subprocess
 import sys
 from functools import partial
 from itertools import count
@@ -34,6 +36,30 @@ def says(trial: automl.TrialContext) -> float:
     if how == "environment":
         raise RuntimeError(f"called with { ({n: os.environ[n] for n in SECRETS}) }")
     raise RuntimeError(WORDS[str(how)])
+
+
+def leaks(trial: automl.TrialContext) -> float:
+    """Lets a secret slip in each way in which an objective can."""
+    import mlflow
+
+    sys.stdout.write("connects with password=s3cret-printed\n")
+    logging.getLogger("client").error("refused: token=s3cret-printed")
+    subprocess.run(["sh", "-c", "echo password=s3cret-printed"], check=True)
+    trial.set_tag("note", "connects with password=s3cret-tag")
+    trial.set_tag("api_key", "s3cret-tag")
+    mlflow.log_params({"api_key": "s3cret-logged", "db": "postgresql://ann:s3cret-logged@db/x"})
+    mlflow.set_tag("client", "Authorization: Bearer s3cret-logged")
+    if trial.number == 0:
+        return 0.5
+    if trial.number == 1:
+        sys.stdout.write("last words: password=s3cret-printed\n")
+        sys.stdout.flush()
+        os._exit(3)
+    try:
+        raise ValueError("postgresql://ann:s3cret-raised@db/x refused")
+    except ValueError as error:
+        secrets = {name: os.environ[name] for name in SECRETS}
+        raise RuntimeError(f"password=s3cret-raised, with {secrets}") from error
 
 
 SECRETS = {

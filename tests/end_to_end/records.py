@@ -33,8 +33,11 @@ FINAL = (FinishedOutcome, PrunedOutcome, TooLargeOutcome, FailedOutcome)
 class Records:
     """A study in `folder/studies`, read anew at each call."""
 
-    def __init__(self, folder: Path, study: str, uri: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, study: str, uri: str | None = None, storage: str | None = None
+    ) -> None:
         self.name = study
+        self._storage = storage
         self.path = folder / "studies" / study
         self._uri = uri or f"sqlite:///{folder / 'mlflow.db'}"
 
@@ -87,10 +90,12 @@ class Records:
     # --- Optuna ---
 
     def optuna_study(self) -> optuna.Study:
-        """The study as Optuna's own journal backend reads it, which optuna-dashboard uses too."""
+        """The study as Optuna's own backends read it, which optuna-dashboard uses too."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
 
+        if self._storage is not None:
+            return optuna.load_study(study_name=self.name, storage=self._storage)
         backend = JournalFileBackend(str(self.path / "journal.log"))
         storage = optuna.storages.JournalStorage(backend)
         return optuna.load_study(study_name=self.name, storage=storage)

@@ -178,6 +178,7 @@ def test_a_stored_config_takes_nothing_from_elsewhere(
     study: Path, call: Call, key: str, value: object
 ) -> None:
     change(study, key, value)
+    (study / "events.log").unlink()  # which has the config, too
     refused = call("resume", "study.name=theirs")
     assert refused.code == 2
     assert "config.yaml is no config of automl" in refused.stderr

@@ -93,8 +93,9 @@ class ScriptedSession:
         raise StorageError("last.pt cannot be written (No space left on device)")
 
     def _fork_and_hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        child = subprocess.Popen(["sleep", "3600"])
-        print(os.getpid(), child.pid, flush=True)  # noqa: T201 - read from the trial's output file
+        children = [subprocess.Popen(["sleep", "3600"], start_new_session=n > 0) for n in range(2)]
+        pids = [os.getpid(), *(child.pid for child in children)]
+        print(*pids, flush=True)  # noqa: T201 - read from the trial's output file
         time.sleep(3600)
 
     def held_bytes(self) -> Sequence[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -244,16 +246,21 @@ def test_killing_ends_a_trial_that_is_just_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="by a watching thread elsewhere")
-def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kill", [os.kill, os.killpg])
+def test_nothing_outlives_a_parent_that_was_killed(
+    tmp_path: Path, kill: Callable[[int, int], None]
+) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT, str(tmp_path)], cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", _PARENT, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        start_new_session=True,
     )
     output = tmp_path / "trial-00000.log"
     assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
     pids = [int(word) for word in output.read_text().split()]
-    assert len(pids) == 2, "the worker and its child"
+    assert len(pids) == 3, "the worker, its child, and one with a session of its own"
     assert all(map(is_running, pids))
-    parent.kill()
+    kill(parent.pid, signal.SIGKILL)
     parent.wait()
     assert wait_until(lambda: not any(map(is_running, pids)), 2.0)
 
@@ -262,10 +269,11 @@ _PARENT = """
 import sys
 from pathlib import Path
 from automl.execution.executor import TrialFeed
-from automl.execution.worker_process import WorkerLimits
+from automl.execution.worker_process import WorkerLimits, preload_fork_server
 from automl.execution.workers_executor import WorkersExecutor
 from tests.execution.supervised import ENTRY, HOST, spec
 if __name__ == "__main__":
+    preload_fork_server()
     executor = WorkersExecutor(ENTRY, Path(sys.argv[1]), WorkerLimits(max_workers=1))
     feed = TrialFeed([spec(0, "fork_and_hang")], lambda taken: None)
     executor.execute(feed, HOST, lambda events: {})

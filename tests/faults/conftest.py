@@ -40,18 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of promises."""
-    lines = [
-        value
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.getreports(outcome)
-        for name, value in getattr(report, "user_properties", ())
-        if name == _PROMISE
-    ]
+    """Print the table of promises; several tests may try one."""
+    lines: dict[str, list[int]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in getattr(report, "user_properties", ()):
+                if name == _PROMISE:
+                    promise, *counts = value
+                    sums = lines.get(promise, [0, 0, 0])
+                    lines[promise] = [a + b for a, b in zip(sums, counts, strict=True)]
     if not lines:
         return
-    width = max(len(promise) for promise, *_ in lines) + 2
+    width = max(map(len, lines)) + 2
     terminalreporter.section("promises")
     terminalreporter.line(f"{'promise':{width}}{'there are':>10}{'tried':>8}{'broken':>8}")
-    for promise, n_tried, n_broken, n_all in lines:
+    for promise, (n_tried, n_broken, n_all) in lines.items():
         terminalreporter.line(f"{promise:{width}}{n_all:10}{n_tried:8}{n_broken:8}")

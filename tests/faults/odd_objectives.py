@@ -92,7 +92,9 @@ def _umask() -> int:
 
 LOOKS: dict[str, Callable[[], object]] = {
     "working directory": os.getcwd,
-    "environment": lambda: sorted(v for v in os.environ.items() if v[0] != "AUTOML_LOGS_TO"),
+    "environment": lambda: sorted(
+        v for v in os.environ.items() if v[0] not in ("AUTOML_LOGS_TO", "AUTOML_WORKER_PID")
+    ),
     "umask": _umask,
     "locale": lambda: locale.setlocale(locale.LC_ALL),
     "time zone": lambda: time.localtime(0)[:6],

@@ -1,4 +1,4 @@
-"""`kill -9` of each process of a sweep at random moments, with eight trials running.
+"""`kill -9` of each process of a sweep at random moments, with eight trials running; or SIGSTOP.
 
 An outside log, a pipe to the test, has what `report` has acknowledged; each value is a random
 number, so that none can be computed again.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, NotePromise
-from tests.processes import left_processes
+from tests.processes import LEFT_SECONDS, left_processes
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,7 @@ FULL_ROUNDS = 30
 ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
 N_TRIALS = 40 if N_POINTS > 1 else 16
 N_LIVE = 8
+STOPPED_SECONDS = 45.0 if N_POINTS > 1 else 3.0
 WORDS = (
     "study.name=killed",
     f"study.n_trials={N_TRIALS}",
@@ -80,7 +83,7 @@ class KilledSweep:
         """Trials one of whose processes was killed: a trial that kills two has failed."""
         self.n_kills = 0
         self.left: list[str] = []
-        """Processes that outlived the sweep by three seconds."""
+        """Processes that outlived the sweep, or the process that they were below, by 3 s."""
 
     def kill(self, find: Callable[[KilledSweep], int | None]) -> None:
         """Kill what `find` finds once some more reports have come; start the sweep if none runs."""
@@ -96,12 +99,34 @@ class KilledSweep:
         pid = find(self) if running.process.poll() is None else None
         if pid is None:
             return
+        below = psutil.Process(abs(pid)).children(recursive=True)
         os.kill(pid, signal.SIGKILL)
         self.n_kills += 1
         if abs(pid) == running.process.pid:
             running.process.wait()
             self._running = None
             self.left += left_processes(self._program.folder)
+        else:
+            _, outlive = psutil.wait_procs(below, LEFT_SECONDS)
+            self.left += [f"{p.name()} below {find.__name__}" for p in outlive if p.is_running()]
+
+    def stop(self, find: Callable[[KilledSweep], int | None]) -> None:
+        """Stop what `find` finds for a while once there are some reports; the sweep then ends."""
+        self._running = running = self._program.start(*WORDS)
+        found: list[int] = []
+
+        def is_found() -> bool:
+            self._log.read()
+            pid = find(self) if len(self._log.values) > N_LIVE else None
+            found.extend(filter(None, [pid]))
+            return bool(found)
+
+        running.wait_until(is_found, "some reports")
+        os.kill(found[0], signal.SIGSTOP)
+        with suppress(subprocess.TimeoutExpired):
+            running.process.wait(STOPPED_SECONDS)  # the fault itself
+        os.kill(found[0], signal.SIGCONT)
+        assert running.wait().code == 0, running.stderr
 
     def finish(self) -> None:
         """Let the sweep end, or resume it and let that end."""
@@ -178,12 +203,35 @@ def test_whatever_is_killed_nothing_acknowledged_is_lost_or_done_twice(
     for target in chance.sample(TARGETS, len(TARGETS)):
         sweep.kill(target)
     sweep.finish()
+    check_nothing_is_lost(sweep, outside_log, "kills", note_promise)
+    note_promise("kills after which processes are left", sweep.n_kills, len(sweep.left))
+    assert sweep.left == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "find", [find for find in dict.fromkeys(TARGETS) if find is not KilledSweep.group]
+)
+def test_whatever_is_stopped_for_a_while_goes_on(
+    program: Program,
+    outside_log: OutsideLog,
+    find: Callable[[KilledSweep], int | None],
+    note_promise: NotePromise,
+) -> None:
+    sweep = KilledSweep(program, outside_log, random.Random(0))
+    sweep.stop(find)
+    sweep.finish()
+    what = f"{find.__name__} stopped for {STOPPED_SECONDS:.0f} s"
+    check_nothing_is_lost(sweep, outside_log, what, note_promise)
+
+
+def check_nothing_is_lost(
+    sweep: KilledSweep, outside_log: OutsideLog, what: str, note_promise: NotePromise
+) -> None:
     kept = {key: metrics["val_loss"] for key, metrics in sweep.records.losses().items()}
     lost = {key: v for key, v in outside_log.values.items() if kept.get(key) != v}
-    note_promise("acknowledged metrics after kills", len(outside_log.values), len(lost))
-    note_promise("kills after which processes are left", sweep.n_kills, len(sweep.left))
+    note_promise(f"acknowledged metrics after {what}", len(outside_log.values), len(lost))
     assert lost == {}
-    assert sweep.left == []
     sweep.records.check_exact(N_TRIALS, N_EPOCHS, ["val_loss"])
     for number in range(N_TRIALS):
         trained = sweep.records.path / "checkpoints" / f"trial-{number:05d}" / "trained"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from automl.trial import TrialEvent
 from tests.end_to_end.conftest import Call, call
 from tests.end_to_end.records import Records
 from tests.faults import odd_objectives as odd
+from tests.faults.conftest import NotePromise
 from tests.fork_server import workers_start_soon
 from tests.mlflow_store import folder
 
@@ -35,7 +36,7 @@ ALWAYS = (
 
 
 def test_each_kind_ends_with_a_cause_and_the_next_trial_meets_nothing(
-    folder: Path, call: Call, record_property: Callable[[str, object], None]
+    folder: Path, call: Call, note_promise: NotePromise
 ) -> None:
     evenly = [*odd.KINDS][:: max(1, len(odd.KINDS) // N_KINDS)]
     names = list(dict.fromkeys([*ALWAYS, *evenly]))[:N_KINDS]
@@ -60,7 +61,7 @@ def test_each_kind_ends_with_a_cause_and_the_next_trial_meets_nothing(
         found = [*misfits(odd.KINDS[name], ended), *differences(fresh, after)]
         if found:
             broken[name] = found
-    record_property("faults", ["odd objective", len(names), len(broken)])
+    note_promise("odd objectives, and a probe after each", len(names), len(broken), len(odd.KINDS))
     assert broken == {}
     runs = records.trial_runs()
     assert {run.info.status for run in runs.values()} <= {"FINISHED", "FAILED", "KILLED"}

@@ -75,6 +75,8 @@ def test_the_end_of_a_stepped_range_is_one_that_can_be_drawn() -> None:
         ({"x": {"choices": [1, True]}}, "True is repeated"),
         ({"x": {"choices": "ab"}}, "space.x.choices=ab: must be a list"),
         ({"x": {"choices": [[1], [2]]}}, "a value is a number, a text, true, false or null"),
+        ({"x": "http://ann:s3cret@h"}, "space.x=http://ann:***@h: carries a credential"),
+        ({"x": {"choices": ["http://h?key=s3cret"]}}, "space.x.choices=http://h?key=***: carries"),
         ({"x": {"choices": [1], "low": 1}}, "choices and a range exclude each other"),
         ({"x": {"low": 1}}, "space.x: high missing"),
         ({"x": {}}, "space.x: high and low missing"),

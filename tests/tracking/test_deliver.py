@@ -32,7 +32,7 @@ class Deaf:
 
     def __init__(self) -> None:
         self.mended = threading.Event()
-        self.offset = 0
+        self.offset, self.n_left = 0, 1
 
     def read(self) -> bool:
         return False
@@ -62,3 +62,32 @@ def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None
     delivering.join(PATIENCE_SECONDS)
     assert not delivering.is_alive()
     assert {"trouble": None} in heard.messages
+
+
+class HardOfHearing(Deaf):
+    """A store that takes one update at each call, and fails over the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_left = 4
+
+    def deliver(self, *, everything: bool) -> None:
+        self.n_left -= 1
+        if self.n_left:
+            raise ValueNotTakenError("lost")
+
+
+def test_a_store_that_takes_some_of_it_is_tried_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a network that loses one reply in ten would look like a server that is away."""
+    monkeypatch.setattr(process, "FIRST_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
+    store, heard, draining = HardOfHearing(), Heard(), threading.Event()
+    draining.set()
+    loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
+    delivering = threading.Thread(target=loop.run, daemon=True)
+    delivering.start()
+    delivering.join(PATIENCE_SECONDS)
+    assert not delivering.is_alive()
+    troubles = [message["trouble"] for message in heard.messages if "trouble" in message]
+    assert troubles == [None, "lost"] * 3 + [None], "each time the patience begins anew"

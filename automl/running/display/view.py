@@ -18,6 +18,7 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.config import UNLIMITED_N_TRIALS
 from automl.devices.device_reading import DeviceProcess, DeviceReading
 from automl.errors import ConfigError
+from automl.record.append_only import CHECKSUM_KEY, is_line_damaged, seal_line
 from automl.record.disk import nonblocking_opener, write_atomically
 from automl.record.studies import unreadable_text
 from automl.record.texts import parse_json
@@ -283,7 +284,8 @@ def shown_number(number: int, repeats: Sequence[int]) -> int:
 
 
 def write_view(path: Path, view: SweepView) -> None:
-    write_atomically(path, json.dumps(asdict(view), default=str) + "\n")
+    line = seal_line(json.dumps(asdict(view), default=str).encode("ascii"))
+    write_atomically(path, line.decode("ascii") + "\n")
 
 
 def read_view(path: Path) -> SweepView:
@@ -301,15 +303,19 @@ def read_view(path: Path) -> SweepView:
 
 
 def load_view(path: Path) -> SweepView:
-    """Return the view in a file. Raises OSError if it cannot be read, ValueError if it is torn or
-    no view.
+    """Return the view in a file. Raises OSError if it cannot be read, ValueError if it is torn,
+    damaged or no view.
 
     The file may be from anybody: it is read up to a limit, and a pipe is not waited for.
     """
     with open(path, "rb", opener=nonblocking_opener) as file:
-        text = file.read(MAX_BYTES)
+        line = file.read(MAX_BYTES).rstrip(b"\n")
+    if is_line_damaged(line):
+        raise ValueError("it is not what its checksum was made of")
     try:
-        view: SweepView = _value_of(SweepView, parse_json(text))
+        fields = parse_json(line)
+        fields.pop(CHECKSUM_KEY, None)
+        view: SweepView = _value_of(SweepView, fields)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(str(error)) from error
     if not math.isfinite(view.time):

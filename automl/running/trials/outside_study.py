@@ -129,7 +129,9 @@ def open_without_sweep(config: Config, stored_config: str) -> Iterator[UnsweptSt
                 store_config(directory, stored_config)
             if not log.record.sweeps:  # MLflow's run of the study is made from it
                 settings = flat_settings(config)
-                log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
+                log.append(
+                    SweepStarted(time.time(), study.name, study.uuid, settings, stored_config)
+                )
             outside = open_outside_trials(prepared, study, log, directory.path)
             opened = UnsweptStudy(prepared, directory, study, log, outside)
             take_over_trials(study, log.record, opened.tell)

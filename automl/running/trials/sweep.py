@@ -234,7 +234,8 @@ class SweepRunner:
         for line in greeting_lines(self.parts):
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
-        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings))
+        stored = self.parts.directory.files.config.read_text("utf-8")
+        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored))
         learn_memory(self.parts.log.record, self._requests)
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds

@@ -258,6 +258,11 @@ class SharedStudyDelivery:
                     delivery_tables.note_files(cursor, me, uploaded)
 
     @property
+    def n_left(self) -> int:
+        """Return how many updates MLflow lacks of what this sweep has read to write itself."""
+        return 0 if self._elected is None else self._elected.n_left
+
+    @property
     def offset(self) -> int:
         """Return the byte of the log before which MLflow has all events."""
         return self._confirmed.offset

@@ -24,7 +24,12 @@ from automl.record.study_record import StudyFold
 from automl.tracking.deliver.artifacts import add_own_files, without_removed_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
-from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import (
+    RunDeletedError,
+    RunGoneError,
+    ValueNotTakenError,
+    repeat_lost,
+)
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
 from automl.tracking.view.study_run import StudyRun, delivering_user, newest_study
@@ -218,6 +223,12 @@ class EventLogDelivery:
         """Do nothing: all is noted."""
 
     @property
+    def n_left(self) -> int:
+        """Return how many updates MLflow lacks of what was read; a call of `deliver` that fails has
+        made it smaller if MLflow took some of them."""
+        return len(self._trial_events) + self._values.n_left
+
+    @property
     def offset(self) -> int:
         """Return the byte of the log before which MLflow has all events."""
         return self._confirmed.offset
@@ -256,8 +267,7 @@ class EventLogDelivery:
         """Return experiment and parent run; the first call finds, creates or restores them."""
         confirmed = self._confirmed
         if not self._study_open:
-            experiment, parent = self._find_study(study)
-            parent = parent or self._make_study(study, experiment)
+            experiment, parent = repeat_lost(self._find_or_make_study, study)
             if confirmed.note_study(study.ref.uuid, experiment, parent) != parent:
                 self._runs.delete(parent)  # another sweep has made one meanwhile
             self._share_view(study, experiment)
@@ -293,11 +303,13 @@ class EventLogDelivery:
         experiment = self._runs.open_experiment(study.experiment)
         return experiment, self._runs.find(experiment, study.key)
 
-    def _make_study(self, study: StudyRun, experiment: str) -> str:
-        update = study.update([study.first], delivering_user())
-        parent = self._runs.create(experiment, update)
-        self._runs.write(parent, update, created=True, study=self._log.parent)
-        return parent
+    def _find_or_make_study(self, study: StudyRun) -> tuple[str, str]:
+        experiment, parent = self._find_study(study)
+        if parent is None:
+            update = study.update([study.first], delivering_user())
+            parent = self._runs.create(experiment, update)
+            self._runs.write(parent, update, created=True, study=self._log.parent)
+        return experiment, parent
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         def write(run_id: str, update: RunUpdate) -> None:
@@ -363,7 +375,7 @@ class EventLogDelivery:
             elif trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
                 update = without_removed_files(update, self._log.parent, study.study.settings)
-            self._deliver_trial(trial, update, experiment)
+            repeat_lost(self._deliver_trial, trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
             if trial.ended:
                 del self._trials[number]

@@ -6,6 +6,7 @@ import atexit
 import logging
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -180,6 +181,12 @@ def leave_session(trial: automl.TrialContext) -> None:
 def hang_with_session(trial: automl.TrialContext) -> None:
     leave_session(trial)
     wait_for_ever()
+
+
+def die_with_session(trial: automl.TrialContext) -> None:
+    """By a hand that lists no descendants before."""
+    leave_session(trial)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leave_orphan(trial: automl.TrialContext) -> None:

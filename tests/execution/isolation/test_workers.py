@@ -117,6 +117,13 @@ def test_processes_end_with_a_trial_whose_time_is_up(
     ]
 
 
+@linux
+def test_processes_end_with_a_trial_whose_process_was_killed(trials: Trials) -> None:
+    [cause] = trials.run("die_with_session")
+    assert "SIGKILL" in str(cause)
+    assert wait_until(lambda: not is_running(int(trials.printed(0).split()[0])), 5)
+
+
 def test_trials_of_one_execution_are_kept_apart_too(trials: Trials) -> None:
     """A function of the user's does not train in packs: one after another, in the same process."""
     specs = [trials.spec(act) for act in ("change_all", "look", "leave_thread", "look")]
