@@ -47,8 +47,10 @@ soak: .venv/installed ## Run the properties with new random cases (ROUNDS=20 tim
 	  $(BIN)/python -m pytest -q --hypothesis-profile soak -m hypothesis $(ONLY) || exit 1; \
 	done
 
-test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU
+# Surveys need no GPU, but a torch built for CUDA asks for more than one built for CPUs.
+test-gpu: .venv/installed ## Run the tests that need an NVIDIA GPU, or torch for one
 	$(BIN)/python -m pytest -n 0 -m gpu tests/gpu
+	$(BIN)/python -m pytest tests/measure/survey
 
 bench-gpu: .venv/installed ## Measure on an NVIDIA GPU what it gains an exported model (experiments/014-gpu)
 	$(BIN)/python experiments/014-gpu/bench_gpu.py

@@ -34,8 +34,8 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 
 def left_processes(folder: Path) -> list[str]:
-    """Return the names of processes that are still there `LEFT_SECONDS` from now."""
+    """Return the commands of processes that are still there `LEFT_SECONDS` from now."""
     deadline = time.monotonic() + LEFT_SECONDS
     while (found := processes_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return [process.name() for process in found if process.is_running()]
+    return [" ".join(process.cmdline()) for process in found if is_running(process.pid)]

@@ -5,7 +5,7 @@
 | what the user declared | the declared memory |
 | a trial with the same params that was measured | 1.05 times the most it held |
 | its structure, and trials that were measured | what 99 % of its like hold at most |
-| its structure alone | the arithmetic; of a survey 1.5 times |
+| its structure alone | the arithmetic; of a survey 1.5 times and 64 MiB |
 | what other trials held | a GPU to itself, or beside others 1.2 times what 9 of 10 held |
 | nothing | unknown: a GPU to itself |
 
@@ -32,8 +32,10 @@ from automl.trial import DeviceKind, MemoryPeakMeasured, Params, RequestSource, 
 SEEN_PEAK_MARGIN = 1.05
 """Margin from the measured peak of a trial to the request of another with the same params."""
 SURVEY_MARGIN = 1.5
-"""Margin from a survey to a peak, before any trial is measured: a survey does not see workspaces of
-libraries."""
+"""Margin from a survey to a peak, before any trial is measured."""
+SURVEY_BASE_BYTES = 64 * 2**20
+"""Added to it for the workspaces of libraries, which a survey does not see: 64 MiB on an H200, and
+more for convolutions (experiments/006-packing/gpu.md)."""
 JOIN_MARGIN = 1.2
 """Margin from what most trials held to the room in which a trial of unknown size joins others.
 
@@ -202,10 +204,10 @@ class RequestMaker:
         learned = self.measurements.bound_bytes(structure, kind, n_lanes)
         if learned is not None:
             return _with_memory(request, learned, RequestSource.LEARNED)
-        margin = SURVEY_MARGIN if structure.source is RequestSource.SURVEYED else 1
-        return _with_memory(
-            request, math.ceil(margin * n_lanes * structure.total_bytes), structure.source
-        )
+        by_arithmetic = n_lanes * structure.total_bytes
+        if structure.source is RequestSource.SURVEYED:
+            by_arithmetic = SURVEY_BASE_BYTES + SURVEY_MARGIN * by_arithmetic
+        return _with_memory(request, math.ceil(by_arithmetic), structure.source)
 
     def _structure(
         self, params: Params, kind: DeviceKind, estimate: ResourceRequest

@@ -62,9 +62,12 @@ class DataConfig:
     """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
     false: they are numbers where they look so, as in older studies."""
     combine: Any = "off"
-    """Columns that are combined to more: a list of pairs, as `["price / area", "town & month"]`;
+    """Columns that are combined to more: a list, as `["price / area", "town & month"]`;
     auto (data=csv sets it): the pairs that improve predictions of rows left out, by more than
     chance; off: none, as in older studies."""
+    combine_three: bool = False
+    """combine=auto tries products of three columns, too (data=csv sets it); false: pairs alone, as
+    in older studies."""
     test_path: str | None = None
     """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION
@@ -88,7 +91,10 @@ class DataConfig:
     one part, or fold. It is not learned from."""
     time: str | None = None
     """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
-    fold, is judged by later rows than it trains on. It is not learned from."""
+    fold, is judged by later rows than it trains on."""
+    learn_time: bool = False
+    """The column of data.time is learned from as any other (data=csv sets it); false: it orders the
+    rows and nothing else, as in older studies."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
     split_to: str | None = None

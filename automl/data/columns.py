@@ -197,6 +197,8 @@ FORMAT_WITH_CODES = "automl-columns-3"
 """The name of the format for columns of codes; without codes it is one of the other two."""
 FORMAT_WITH_PAIRS = "automl-columns-4"
 """The name of the format for columns that are combined from pairs of others."""
+FORMAT_WITH_PRODUCTS = "automl-columns-5"
+"""The name of the format for columns some of which are products of three others."""
 
 
 @dataclass(frozen=True)
@@ -243,17 +245,31 @@ NUMBER_OPERATIONS, CROSSING = ("+", "-", "*", "/"), "&"
 
 @dataclass(frozen=True)
 class ColumnPair:
-    """Two columns that are combined to one more: `combined_columns.py` computes its cells."""
+    """Two columns that are combined to one more, or the three columns of a product.
+
+    `combined_columns.py` computes the cells.
+    """
 
     left: str
     operation: str
     """One of NUMBER_OPERATIONS, or CROSSING."""
     right: str
+    third: str = ""
+    """A third number column of a product; empty: there are two."""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Return the names of the columns that are combined."""
+        return (self.left, self.right, *([self.third] if self.third else []))
 
     @property
     def name(self) -> str:
         """Return the name of the combined column."""
-        return f"{self.left} {self.operation} {self.right}"
+        return f" {self.operation} ".join(self.sides)
+
+    def plain(self) -> dict[str, str]:
+        """Return the fields; without `third` if it is empty, as in older files."""
+        return {name: text for name, text in asdict(self).items() if text}
 
 
 @dataclass(frozen=True)
@@ -318,7 +334,8 @@ class TableColumns:
         form = FORMAT_WITH_CODES if self.verbatim else form
         form = FORMAT_WITH_PAIRS if self.pairs else form
         readings = [reading.plain() for reading in self.readings]
-        pairs = [asdict(pair) for pair in self.pairs]
+        form = FORMAT_WITH_PRODUCTS if any(pair.third for pair in self.pairs) else form
+        pairs = [pair.plain() for pair in self.pairs]
         return {
             "format": form,
             "columns": plain,
@@ -333,7 +350,8 @@ class TableColumns:
         The values may come from a stranger's file: raises ValueError for another format, and
         TypeError or KeyError for anything that is no column.
         """
-        formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES, FORMAT_WITH_PAIRS)
+        plain_formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES)
+        formats = (*plain_formats, FORMAT_WITH_PAIRS, FORMAT_WITH_PRODUCTS)
         if plain.get("format") not in formats:
             found = reprlib.repr(plain.get("format"))
             raise ValueError(f"preprocessing of format {found}: {', '.join(formats)} are read.")
@@ -369,8 +387,11 @@ def _check_pairs(columns: Sequence[Column], pairs: Sequence[ColumnPair]) -> None
     own = {column.name: column for column in columns[:n_own]}
     for column, pair in zip(columns[n_own:], pairs, strict=True):
         kind = CategoryColumn if pair.operation == CROSSING else NumberColumn
-        sides = [own.get(pair.left), own.get(pair.right)]
-        fits = pair.operation in (*NUMBER_OPERATIONS, CROSSING) and column.name == pair.name
+        sides = [own.get(name) for name in pair.sides]
+        known = pair.operation == "*" or (
+            pair.operation in (*NUMBER_OPERATIONS, CROSSING) and not pair.third
+        )
+        fits = known and column.name == pair.name
         if not fits or not all(isinstance(side, kind) for side in (column, *sides)):
             raise ValueError(f"nothing makes the column {column.name[:50]!r}")
 

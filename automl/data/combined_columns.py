@@ -1,4 +1,5 @@
-"""Columns that are made of two others: sums, differences, products, ratios, crossed categories.
+"""Columns that are made of others: sums, differences, products (also of three columns), ratios,
+crossed categories.
 
 Their cells follow from the cells of a row and from plain values alone, never from a target, so
 that no row tells of another. `scoring/pair_selection.py` chooses which pairs a table gets. The
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations
 from typing import TypeAlias
 
@@ -50,14 +52,27 @@ def candidate_pairs(columns: TableColumns) -> Iterator[ColumnPair]:
         yield ColumnPair(left, CROSSING, right)
 
 
+def candidate_products(columns: TableColumns, most: int) -> Iterator[ColumnPair]:
+    """Yield the product of each three of the first `most` number columns."""
+    names = [column.name for column in columns.own.numbers[:most]]
+    for first, second, third in combinations(names, 3):
+        yield ColumnPair(first, "*", second, third)
+
+
 def find_pair(columns: TableColumns, text: str) -> ColumnPair | None:
-    """Return the pair that a text such as `price / area` names; None if it names none."""
+    """Return the pair, or the product of three, that a text such as `price / area` names; None if
+    it names none."""
     for place, operation in enumerate(text):
         kind = columns.own.categories if operation == CROSSING else columns.own.numbers
         names = {column.name for column in kind}
         left, right = text[:place].strip(), text[place + 1 :].strip()
-        if operation in (*_OPERATIONS, CROSSING) and {left, right} <= names and left != right:
+        if operation not in (*_OPERATIONS, CROSSING) or left not in names:
+            continue
+        if right in names - {left}:
             return ColumnPair(left, operation, right)
+        inner = find_pair(columns, right) if operation == "*" else None
+        if inner is not None and inner.operation == "*" and left not in inner.sides:
+            return ColumnPair(left, "*", inner.left, inner.right) if not inner.third else None
     return None
 
 
@@ -108,17 +123,17 @@ def pair_cells(columns: TableColumns, rows: TableRows) -> list[Floats]:
     ]
 
 
-def side_places(columns: TableColumns, pair: ColumnPair) -> tuple[int, int]:
+def side_places(columns: TableColumns, pair: ColumnPair) -> tuple[int, ...]:
     """Return the places of the pair's columns among the number or the category columns."""
     kind = columns.own.categories if pair.operation == CROSSING else columns.own.numbers
     names = [column.name for column in kind]
-    return names.index(pair.left), names.index(pair.right)
+    return tuple(names.index(name) for name in pair.sides)
 
 
 def _combined_numbers(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Floats:
-    left, right = (rows.numbers[:, place] for place in side_places(own, pair))
+    sides = [rows.numbers[:, place] for place in side_places(own, pair)]
     with np.errstate(all="ignore"):
-        values = _OPERATIONS[pair.operation](left, right)
+        values = reduce(_OPERATIONS[pair.operation], sides)
     return np.where(np.abs(values) <= _LARGEST_NUMBER, values, np.nan)
 
 

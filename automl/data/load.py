@@ -258,7 +258,8 @@ def _combine_columns(
 
         sample = split.train[draw_sample(len(split.train), config.split_seed)]
         read = preprocessing.read(source.frame.iloc[sample])
-        pairs = select_pairs(preprocessing.columns, DatasetPart(read, source.y[sample]))
+        part = DatasetPart(read, source.y[sample])
+        pairs = select_pairs(preprocessing.columns, part, of_three=config.combine_three)
     if not pairs:
         return preprocessing
     return preprocessing.with_pairs(preprocessing.read(source.frame.iloc[split.train]), pairs)
@@ -280,8 +281,8 @@ def _named_pairs(
         )
         raise ConfigError(
             f"data.combine={unknown[0]}: a combined column is two columns of numbers ({numbers}) "
-            f"with +, -, * or / between them, or two of categories ({categories}) with &: name "
-            "two of those."
+            f"with +, -, * or / between them, three with *, or two of categories ({categories}) "
+            "with &: name some of those."
         )
     return tuple(pair for pair in found.values() if pair is not None)
 
@@ -428,6 +429,8 @@ def _digest(
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}
+    if config.time is not None and config.learn_time:
+        decides["learn_time"] = True
     return _hex(json.dumps(decides, sort_keys=True))
 
 

@@ -10,7 +10,9 @@ The server ignores Ctrl-C and SIGTERM, which the sweep handles (`record/stop_sig
 
 A process that a trial started in a session of its own outlives a worker that is killed. It becomes
 a child of the server, which ends it with itself, at the latest when the sweep has been killed. The
-server has a session of its own, so that it does this also where the sweep's group is killed.
+server has a session of its own, so that it does this also where the sweep's group is killed. It
+ends then even while it still loads torch: multiprocessing would look at its pipe to the sweep only
+afterwards, seconds later on a busy machine.
 
 The module is a file of its own because the fork server of `multiprocessing` takes nothing but names
 of modules: it acts when it is imported, and only the fork server imports it, before all else.
@@ -19,12 +21,16 @@ of modules: it acts when it is imported, and only the fork server imports it, be
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import os
+import select
 import signal
+import sys
 import time
 import warnings
 from contextlib import suppress
+from types import FrameType
 
 from automl.execution.process_tree import (
     adopt_orphans,
@@ -45,6 +51,7 @@ def _spare_children() -> None:
 def _collect_in_child() -> None:
     if os.getppid() == _SERVER:
         gc.enable()
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
 
 
 def _end() -> None:
@@ -60,6 +67,25 @@ def _end() -> None:
     os._exit(0)
 
 
+def _end_with_sweep() -> None:
+    """Let the kernel say (SIGIO) when the sweep's end of multiprocessing's pipe closes (Linux)."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and "alive_r" not in frame.f_locals:  # of multiprocessing's main()
+        frame = frame.f_back
+    if frame is None or not sys.platform.startswith("linux"):
+        return
+    alive: int = frame.f_locals["alive_r"]
+
+    def end_if_closed(number: int = 0, interrupted: FrameType | None = None) -> None:
+        if select.select([alive], [], [], 0)[0]:
+            _end()
+
+    signal.signal(signal.SIGIO, end_if_closed)
+    fcntl.fcntl(alive, fcntl.F_SETOWN, _SERVER)
+    fcntl.fcntl(alive, fcntl.F_SETFL, fcntl.fcntl(alive, fcntl.F_GETFL) | os.O_ASYNC)
+    end_if_closed()
+
+
 for _number in STOP_SIGNALS:
     signal.signal(_number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -70,3 +96,4 @@ warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 gc.disable()
 os.register_at_fork(before=_spare_children, after_in_child=_collect_in_child)
 atexit.register(_end)
+_end_with_sweep()

@@ -18,6 +18,7 @@ import platform
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -171,10 +172,10 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def combine_numbers(numbers: Sequence[float], column: Mapping[str, Any]) -> float:
-    """Return the number of a combined column, or NaN if one of its two numbers is missing."""
+    """Return the number of a combined column, or NaN if one of its numbers is missing."""
     sides = [numbers[i] if abs(numbers[i]) <= LARGEST_NUMBER else np.nan for i in column["places"]]
     with np.errstate(all="ignore"):
-        return float(OPERATIONS[column["operation"]](np.float64(sides[0]), np.float64(sides[1])))
+        return float(reduce(OPERATIONS[column["operation"]], map(np.float64, sides)))
 
 
 def open_module(file: Path) -> Any:

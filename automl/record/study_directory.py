@@ -34,6 +34,7 @@ from types import TracebackType
 
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.record.append_only import CHECKSUM_KEY, is_line_damaged, seal_line
 from automl.record.disk import (
     flush_folder,
     make_folder,
@@ -242,7 +243,7 @@ def settle_place(
     if in_database and place.study_uuid != before.study_uuid:
         raise _copy_in_database_error(study)
     if place != read_study_place(directory):
-        write_durably(files.place, json.dumps(asdict(place)) + "\n")
+        _write_study_place(files.place, place)
     return place
 
 
@@ -277,7 +278,7 @@ def settle_restored_place(directory: Path, target: Path, study: StudyConfig) -> 
     place = decide_place(replace(stored, inode=0), here, copy)
     if not StudyFiles(directory).journal.exists() and (copy or place.name != stored.name):
         raise _copy_in_database_error(study)
-    write_durably(StudyFiles(directory).place, json.dumps(asdict(place)) + "\n")
+    _write_study_place(StudyFiles(directory).place, place)
     return copy
 
 
@@ -298,12 +299,24 @@ def decide_place(stored: StudyPlace, here: StudyPlace, copy: bool | None) -> Stu
     return replace(here, study_uuid=stored.study_uuid, former_names=former_names)
 
 
+def _write_study_place(path: Path, place: StudyPlace) -> None:
+    line = seal_line(json.dumps(asdict(place)).encode())
+    write_durably(path, line.decode() + "\n")
+
+
 def read_study_place(directory: Path) -> StudyPlace | None:
     """Return the stored place; None: there is none. Raises StorageError if it cannot be read."""
     path = StudyFiles(directory).place
     try:
-        values = parse_json(path.read_bytes())
-        return StudyPlace(**values | {"former_names": tuple(values["former_names"])})
+        line = path.read_bytes().rstrip(b"\n")
+        if is_line_damaged(line):
+            raise ValueError("it is not what its checksum was made of")
+        values = parse_json(line)
+        values.pop(CHECKSUM_KEY, None)
+        place = StudyPlace(**values | {"former_names": tuple(values["former_names"])})
+        if not STUDY_NAME_PATTERN.fullmatch(place.name):
+            raise ValueError(f"{place.name} is no name of a study")
+        return place
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -13,13 +13,16 @@ import fcntl
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from automl.errors import ConfigError
 from automl.record.event_log import read_events
@@ -48,7 +51,7 @@ def open_client(uri: TrackingUri) -> MlflowClient:
         if uri.is_database:
             _check_database_listens(uri)
         client = MlflowClient(uri.text)
-        client.search_experiments(max_results=1)
+        repeat_lost(client.search_experiments, max_results=1)
     except Exception as error:
         raise unusable_store_error(uri, error) from error
     return client
@@ -216,6 +219,37 @@ def translate_errors(uri: TrackingUri) -> Iterator[None]:
         # it cannot read. A step beyond 2**63 is the former over HTTP; in a database it is an
         # internal error.
         raise DoubtfulCallError(explain_error(error, uri)) from error
+
+
+MAX_REPEATS = 3
+"""How often a call is made again where the network loses the request or its answer."""
+REPEAT_SECONDS = 5.0
+"""Seconds after which a lost call is not made again at once: the server may hang."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def repeat_lost(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Call MLflow, and again where the network has lost the request or its answer.
+
+    MLflow may have done before what the call asks for, so use this for what may be done twice.
+    """
+    for _ in range(MAX_REPEATS):
+        begun = time.monotonic()
+        try:
+            return call(*args, **kwargs)
+        except (MlflowException, OSError, ValueNotTakenError) as error:
+            if not _is_lost(error) or time.monotonic() - begun > REPEAT_SECONDS:
+                raise
+    return call(*args, **kwargs)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Return whether a connection broke or an answer was late; not where nobody listens."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, ProtocolError | ReadTimeoutError):
+        inner = inner.__cause__ or inner.__context__
+    return inner is not None
 
 
 def _has_store_failed(error: MlflowException) -> bool:

@@ -140,6 +140,9 @@ def main() -> None:
         if len(trials) < len(params):
             write(f"The time is over: {len(params) - len(trials)} shapes are left out.")
         table(HEAD, [cells(name, [t for t in trials if t.family == name]) for name in FAMILIES])
+        unknown = {t.found.reason for t in trials if isinstance(t.found, InconclusiveSurvey)}
+        for reason in sorted(unknown):
+            write(f"not surveyed: {reason}")
         learned(trials, Path(folder))
 
 

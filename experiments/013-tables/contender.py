@@ -48,6 +48,9 @@ class Work:
     until: float
     """Unix time."""
     settings: tuple[str, ...]
+    group: str | None = None
+    """The column of rows that belong together, where a tool is told of it."""
+    time: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -68,14 +71,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--until", type=float, required=True, help="Unix time")
     parser.add_argument("--classes", action="store_true", help="the target is a class")
+    parser.add_argument("--group", help="the column of rows that belong together")
+    parser.add_argument("--time", help="the column by which rows come one after another")
     parser.add_argument("settings", nargs="*", help="overrides of ours")
     asked = parser.parse_intermixed_args()
     kinds = {TARGET: str} if asked.classes else None
     train = pd.read_csv(asked.folder / "train.csv", dtype=kinds)
     test = pd.read_csv(asked.folder / "test.csv")
     work = Work(
-        *(asked.folder, train, test, asked.classes, asked.until), settings=tuple(asked.settings)
-    )
+        *(asked.folder, train, test, asked.classes, asked.until), settings=tuple(asked.settings),
+        group=asked.group, time=asked.time,
+    )  # fmt: skip
     said, classes = TOOLS[asked.tool](work)
     np.save(asked.folder / "said.npy", np.asarray(said, dtype=np.float64))
     (asked.folder / "classes.json").write_text(json.dumps([str(name) for name in classes]))
@@ -84,11 +90,12 @@ def main() -> None:
 def ours(work: Work) -> Said:
     import automl
 
+    told = [f"data.{key}={name}" for key, name in _structure(work).items()]
     study = automl.fit(
         work.folder / "train.csv",
         TARGET,
         timeout_seconds=work.seconds * SOONER,
-        overrides=[f"data.task={_task(work)}", *work.settings],
+        overrides=[f"data.task={_task(work)}", *work.settings, *told],
     )
     if not work.of_classes:
         return np.asarray(study.predict(work.test)), ()
@@ -115,6 +122,8 @@ def autogluon(preset: str) -> Callable[[Work], Said]:
             time_limit=work.seconds * SOONER,
             num_cpus=N_THREADS,
             num_gpus=0,
+            validation_structure={f"{key}_on": name for key, name in _structure(work).items()}
+            or None,
         )
         if not work.of_classes:
             return np.asarray(predictor.predict(work.test)), ()
@@ -314,6 +323,12 @@ def _with_date(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     return frame.drop(columns=name).assign(**parts, **{f"{name} day": when.dayofyear})
 
 
+def _structure(work: Work) -> dict[str, str]:
+    """Return the column of groups or of time, by `group` or `time`; empty: nothing was told."""
+    named = {"group": work.group, "time": work.time}
+    return {key: name for key, name in named.items() if name is not None}
+
+
 def _task(work: Work) -> str:
     return "classification" if work.of_classes else "regression"
 
@@ -324,7 +339,7 @@ _EXTRA_TREES = partial(
 TOOLS: dict[str, Callable[[Work], Said]] = {
     "automl": ours,
     "autogluon-medium": autogluon("medium_quality"),
-    "autogluon-best": autogluon("best_quality"),
+    "autogluon-best": autogluon("best_quality_v150"),
     "lightgbm-optuna": lightgbm_optuna,
     "lightgbm": lightgbm_default,
     "catboost": catboost_default,

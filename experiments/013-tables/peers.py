@@ -99,6 +99,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="0, 1, 2")
     parser.add_argument("--tables", nargs="+", help="names; default: all")
     parser.add_argument("--tools", nargs="+", default=[*TIMED, *DEFAULTS])
+    parser.add_argument(
+        "--structure", action="store_true", help="tell ours and AutoGluon of groups and of time"
+    )
     parser.add_argument("--ours", nargs="+", default=[], help="settings of automl.fit")
     return parser.parse_args()
 
@@ -128,7 +131,8 @@ def measured(key: Key, asked: argparse.Namespace) -> Result:
         seconds = limit(key, asked.minutes)
         until = time.time() + 60 * (key.minutes or max(asked.minutes))
         try:
-            timing = run(command(key, split, folder, until, asked.ours), folder, seconds, OURS)
+            words = command(key, split, folder, until, asked.ours)
+            timing = run([*words, *structure(table, asked)], folder, seconds, OURS)
         except ProcessFailedError as error:
             end_all()
             return replace(failed, failed=str(error)[-2000:])
@@ -144,6 +148,12 @@ def measured(key: Key, asked: argparse.Namespace) -> Result:
 
 OURS = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 """For our own tree, where it is not the one that is installed."""
+
+
+def structure(table: tables.Table, asked: argparse.Namespace) -> list[str]:
+    """Return the words that tell a tool which column has the groups, or the time."""
+    named = {"group": table.group, "time": table.time} if asked.structure else {}
+    return [f"--{key}={name}" for key, name in named.items() if name is not None]
 
 
 def command(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from automl.admission.footprint import MemoryStructure
 from automl.admission.measured_memory import MeasuredTrial
-from automl.admission.requests import SEEN_PEAK_MARGIN, RequestMaker
+from automl.admission.requests import SEEN_PEAK_MARGIN, SURVEY_BASE_BYTES, RequestMaker
 from automl.trial import (
     UNKNOWN_REQUEST,
     DeviceKind,
@@ -176,7 +176,8 @@ def test_a_survey_counts_with_a_margin_until_a_trial_was_measured() -> None:
     requests = RequestMaker(unknown, None)
     requests.survey(PARAMS, MemoryStructure((1 * GIB, 3 * GIB)))
     request = requests.request_for(PARAMS, where={GPU})
-    assert (request.memory_bytes, request.source) == (6 * GIB, RequestSource.SURVEYED)
+    assert request.source is RequestSource.SURVEYED
+    assert request.memory_bytes == 6 * GIB + SURVEY_BASE_BYTES
     for trial in range(3):
         requests.survey({"width": trial}, MemoryStructure((GIB, trial * GIB)))
         requests.learn({"width": trial}, peak(trial, (1 + trial) * GIB), GPU)
@@ -189,8 +190,26 @@ def test_a_survey_counts_with_a_margin_until_a_trial_was_measured() -> None:
 def test_a_survey_goes_before_arithmetic_and_tells_nothing_of_the_host() -> None:
     requests = RequestMaker(in_gib, None)
     requests.survey({"width": 8}, MemoryStructure((GIB, GIB)))
-    assert requests.request_for({"width": 8}, where={GPU}).memory_bytes == 3 * GIB
+    surveyed = requests.request_for({"width": 8}, where={GPU})
+    assert surveyed.memory_bytes == 3 * GIB + SURVEY_BASE_BYTES
     assert requests.request_for({"width": 8}, where={CPU}) == in_gib({"width": 8})
+
+
+H200_PEAKS = ((27_262_976, 94_371_840), (67_108_864, 134_217_728), (134_217_728, 224_395_264),
+              (155_189_248, 274_726_912), (316_669_952, 287_309_824), (635_437_056, 639_631_360),
+              (870_318_080, 1_027_604_480))  # fmt: skip
+"""Bytes surveyed and held of seven networks (experiments/006-packing/gpu_predicted.py)."""
+
+
+@pytest.mark.parametrize(("surveyed_bytes", "held_bytes"), H200_PEAKS)
+def test_a_surveyed_request_holds_what_networks_took_of_a_gpu(
+    surveyed_bytes: int, held_bytes: int
+) -> None:
+    requests = RequestMaker(unknown, None)
+    requests.survey(PARAMS, MemoryStructure((surveyed_bytes,)))
+    asked_bytes = requests.request_for(PARAMS, where={GPU}).memory_bytes
+    assert asked_bytes is not None
+    assert asked_bytes >= held_bytes
 
 
 # --- out of memory ---

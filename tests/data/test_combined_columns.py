@@ -28,6 +28,7 @@ PAIRS = [
     ColumnPair("a", "-", "b"),
     ColumnPair("a", "*", "b"),
     ColumnPair("b", "/", "a"),
+    ColumnPair("a", "*", "b", "e"),
     ColumnPair("c", "&", "d"),
 ]
 
@@ -48,18 +49,18 @@ def learned(frame: Frame) -> Preprocessing:
 def chosen(frame: Frame, y: Any) -> list[str]:
     preprocessing = Preprocessing.fit(frame)
     part = DatasetPart(preprocessing.read(frame), np.asarray(y))
-    return [pair.name for pair in select_pairs(preprocessing.columns, part)]
+    return [pair.name for pair in select_pairs(preprocessing.columns, part, of_three=True)]
 
 
 def test_cells_follow_from_those_of_the_row() -> None:
     preprocessing = learned(random_frame(0))
-    assert [column.name for column in preprocessing.columns.all[-5:]] == [
-        *("a + b", "a - b", "a * b", "b / a", "c & d")
+    assert [column.name for column in preprocessing.columns.all[-6:]] == [
+        *("a + b", "a - b", "a * b", "b / a", "a * b * e", "c & d")
     ]
     cells = {"a": [4.0, 0.0, None], "b": [2.0, 1.0, 1.0], "c": ["p", "p", "new"]}
-    rows = preprocessing.read(pd.DataFrame(cells | {"d": ["q", "p", "q"], "e": 1, "f": 1, "g": ""}))
+    rows = preprocessing.read(pd.DataFrame(cells | {"d": ["q", "p", "q"], "e": 3, "f": 1, "g": ""}))
     missing = np.nan
-    expected = [[6, 2, 8, 0.5], [1, -1, 0, missing], [missing] * 4]
+    expected = [[6, 2, 8, 0.5, 24], [1, -1, 0, missing, 0], [missing] * 5]
     np.testing.assert_array_equal(rows.numbers[:, 4:], expected)
     crossed = preprocessing.columns.categories[-1]
     assert [crossed.categories[code] for code in rows.codes[:2, -1]] == ["0,1", "0,0"]
@@ -79,9 +80,10 @@ def test_they_are_stored_as_plain_values() -> None:
     plain = columns.plain()
     assert TableColumns.from_plain(plain) == columns
     assert columns.own.plain() == Preprocessing.fit(random_frame(0)).columns.plain()
-    for wrong in ({"left": "nobody"}, {"operation": "**"}, {"operation": "&"}):
+    assert sorted(plain["pairs"][0]) == ["left", "operation", "right"], "as older versions wrote it"
+    for wrong in ({"left": "nobody"}, {"operation": "**"}, {"operation": "&"}, {"third": "e"}):
         with pytest.raises(ValueError, match="nothing makes the column 'a"):
-            TableColumns.from_plain(plain | {"pairs": [plain["pairs"][0] | wrong] * 5})
+            TableColumns.from_plain(plain | {"pairs": [plain["pairs"][0] | wrong] * 6})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -106,6 +108,17 @@ def xor(frame: Frame) -> Any:
 def test_a_pair_that_decides_is_found(make_target: Callable[[Frame], Any], pair: str) -> None:
     frame = random_frame(0, 1500)
     assert pair in chosen(frame, make_target(frame))
+
+
+def test_a_product_of_three_is_found_where_no_two_say_anything(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, size=(1500, 5))
+    frame = pd.DataFrame(x, columns=list("abefg")).assign(
+        y=np.where(x[:, :3].prod(1) > 0, "odd", "even")
+    )
+    settings = {"combine": "auto", "test_fraction": 0.0}
+    found = load_dataset(written(tmp_path, frame, **settings, combine_three=True)).columns
+    assert found.pair_names[0] == "a * b * e"
+    assert load_dataset(written(tmp_path, frame, **settings)).columns.pairs == ()
 
 
 def test_few_rows_combine_nothing() -> None:
@@ -150,14 +163,15 @@ def test_auto_combines_nothing_of_rows_that_are_related(
 
 
 def test_pairs_may_be_named_and_are_said(tmp_path: Path) -> None:
-    config = written(tmp_path, ratio_frame(), combine=["a/b", "c & d"])
+    config = written(tmp_path, ratio_frame(), combine=["a/b", "e*a * b", "c & d"])
     data = load_dataset(config)
-    assert data.columns.pair_names == ["a / b", "c & d"]
-    assert "combined columns: a / b, c & d (data.combine=off leaves them out)." in data.notes
+    assert data.columns.pair_names == ["a / b", "e * a * b", "c & d"]
+    assert "combined columns: a / b, e * a * b, c & d (data.combine=off" in str(data.notes)
     final = load_dataset(replace(config, combine=["a/b", "gone * b"]), RefitRows("all"))
     assert final.columns.pair_names == ["a / b"]
-    with pytest.raises(ConfigError, match=re.escape("data.combine=a & b: a combined column is")):
-        load_dataset(replace(config, combine=["a & b"]))
+    for unknown in ("a & b", "a * b * a", "a * b / e", "a / b * e", "a * b * e * f"):
+        with pytest.raises(ConfigError, match=re.escape(f"data.combine={unknown}: a combined")):
+            load_dataset(replace(config, combine=[unknown]))
     for wrong in ("on", 3, [3]):
         with pytest.raises(ConfigError, match=r"data\.combine"):
             replace(config, combine=wrong)

@@ -1,14 +1,48 @@
-"""A proxy before an MLflow server, with the faults of real ones: what arrives twice, what fails."""
+"""A proxy before an MLflow server, with the faults of real ones: what arrives twice, what fails,
+what is lost on its way, and what comes late."""
 
 from __future__ import annotations
 
 import http.client
+import random
 import sys
 import threading
+from collections import Counter
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
 CREATE = "/mlflow/runs/create"
+
+
+class NetworkFault(Enum):
+    """What befalls a request or its reply on the way."""
+
+    DROPPED = "dropped"
+    DOUBLED = "doubled"
+    LATE = "late"
+
+
+class BadNetwork:
+    """Lets a fault of one kind befall one request in ten, and one reply in ten."""
+
+    def __init__(self, fault: NetworkFault, late_seconds: float, seed: int = 0) -> None:
+        self.fault, self.late_seconds = fault, late_seconds
+        self.n_struck = Counter[str]()
+        """How many of the requests and replies the fault has befallen."""
+        self._chance, self._lock = random.Random(seed), threading.Lock()
+
+    def strikes(self, what: str) -> NetworkFault | None:
+        """Return what befalls the next `request` or `reply`, if anything."""
+        with self._lock:
+            if self._chance.random() >= 0.1:
+                return None
+            self.n_struck[what] += 1
+            return self.fault
+
+    def wait(self) -> None:
+        """Let as much time pass as what is late takes longer."""
+        threading.Event().wait(self.late_seconds)
 
 
 class Proxy:
@@ -29,6 +63,7 @@ class Proxy:
         doubles: bool = True,
         at: int = 0,
         wanted: str | None = None,
+        network: BadNetwork | None = None,
     ) -> None:
         self.failing: int | None = None
         self.requests: list[str] = []
@@ -72,7 +107,31 @@ class Proxy:
                 if doubles and self.path.endswith(CREATE):
                     proxy.n_doubled += 1
                     self._pass_on(body)
-                self._answer(*self._pass_on(body))
+                if network is None:
+                    self._answer(*self._pass_on(body))
+                else:
+                    self._pass_on_badly(body, network)
+
+            def _pass_on_badly(self, body: bytes, network: BadNetwork) -> None:
+                befallen = network.strikes("request")
+                if befallen is NetworkFault.LATE:
+                    network.wait()
+                elif befallen is NetworkFault.DOUBLED:
+                    self._pass_on(body)
+                elif befallen is NetworkFault.DROPPED:
+                    self.close_connection = True
+                    return
+                answer, befallen = self._pass_on(body), network.strikes("reply")
+                if befallen is NetworkFault.DROPPED:
+                    self.close_connection = True
+                    return
+                if befallen is NetworkFault.LATE:
+                    network.wait()
+                try:
+                    for _ in range(2 if befallen is NetworkFault.DOUBLED else 1):
+                        self._answer(*answer)
+                except OSError:  # it has not waited for so long
+                    self.close_connection = True
 
             def _pass_on(self, body: bytes) -> tuple[int, bytes]:
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)

@@ -10,12 +10,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from automl.execution.worker_process import (
     FORK_SERVER_CONTEXT,
     preload_fork_server,
     start_forked_child,
 )
+from tests.end_to_end.program import wait_until
+from tests.processes import is_running
 
 
 def tell(ours: Connection) -> None:
@@ -75,3 +78,33 @@ def test_children_collect_their_own_garbage_alone() -> None:
     """In a process of its own: the server of this one may be running already."""
     # Imported, since no child sees the main module.
     subprocess.run([sys.executable, "-c", f"import {__name__} as t; t.see_two()"], check=True)
+
+
+def load_for_ever() -> None:
+    """Start a server that never comes to its first child, and die."""
+    preload_fork_server("never_loaded")
+    sys.stdout.write(str(vars(forkserver._forkserver)["_forkserver_pid"]))
+    sys.stdout.flush()
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_server_ends_with_its_sweep_even_while_it_loads(tmp_path: Path) -> None:
+    (tmp_path / "never_loaded.py").write_text(
+        "import threading\nopen('loads', 'w').close()\nthreading.Event().wait()"
+    )
+    sweep = subprocess.Popen(
+        [sys.executable, "-c", f"import {__name__} as t; t.load_for_ever()"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "loads").exists, "the server loads")
+    server, _ = sweep.communicate("die\n")
+    try:
+        wait_until(lambda: not is_running(int(server)), "the server's end")
+    except TimeoutError:
+        os.kill(int(server), signal.SIGKILL)
+        raise

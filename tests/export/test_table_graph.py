@@ -265,7 +265,7 @@ def test_combined_columns_are_computed_by_the_reader(name: str, tmp_path: Path) 
     frame, path = mixed_frame(2), tmp_path / "t.csv"
     side = np.random.default_rng(0).choice(["left", "right", ""], len(frame))
     frame.assign(side=side).to_csv(path, index=False)
-    pairs = ["a / b", "b * when", "a - b", "kind & side"]
+    pairs = ["a / b", "b * when", "a * b * when", "a - b", "kind & side"]
     data = load_dataset(DataConfig(DataKind.csv, str(path), TARGET, combine=pairs))
     assert data.columns.pair_names == pairs
     predictor, _ = trained(tmp_path, name, data, epochs=2)

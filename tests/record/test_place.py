@@ -19,6 +19,7 @@ from automl.record.study_directory import (
     settle_place_unlocked,
 )
 from automl.record.study_files import PLACE
+from tests.flips import one_bit_flipped
 
 KEPT = StudyPlace("5b7c-uuid", "/data/studies/a", device=1, inode=100)
 
@@ -123,6 +124,16 @@ def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
         assert settle_place_unlocked(path, study) == place, "nothing is new"
 
 
+def test_a_flipped_bit_in_a_place_is_found(tmp_path: Path) -> None:
+    """Most would give the study another uuid or an earlier name, hence other runs in MLflow."""
+    path = folder(tmp_path)
+    settle_place(path, StudyConfig(name="a"), "5b7c", "a")
+    for flipped in one_bit_flipped((path / PLACE).read_bytes().rstrip(), 300):
+        (path / PLACE).write_bytes(flipped)
+        with pytest.raises(StorageError, match=PLACE):
+            read_study_place(path)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -132,6 +143,7 @@ def test_only_who_holds_the_study_gives_it_a_new_place(tmp_path: Path) -> None:
         json.dumps(vars(KEPT) | {"study_uuid": "x' or tags.y = 'z"}),
         json.dumps(vars(KEPT) | {"inode": "1"}),
         json.dumps(vars(KEPT) | {"former_names": ["../x"]}),
+        json.dumps(vars(KEPT) | {"path": "/data/studies/a$"}),
         json.dumps(vars(KEPT) | {"former_names": 3}),
     ],
 )

@@ -131,6 +131,29 @@ def test_a_process_that_is_killed_before_its_store_is_open_is_replaced(
     assert len(shown.runs()) == 2
 
 
+def test_a_process_ends_with_its_parent_even_while_it_loads_mlflow(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.py").write_text(
+        "import threading\nopen('loads', 'w').close()\nthreading.Event().wait()"
+    )
+    process = subprocess.Popen(
+        # -X utf8 is the default: tests have this program forked from one that has MLflow, else
+        [sys.executable, "-P", "-X", "utf8", "-m", "automl.tracking.deliver.process"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ["PYTHONPATH"])),
+        },
+        stdin=subprocess.PIPE,
+    )
+    try:
+        wait_for((tmp_path / "loads").exists, "MLflow is loaded")
+        assert process.stdin is not None
+        process.stdin.close()  # as where the parent is gone
+        assert process.wait(READY_SECONDS) == 1
+    finally:
+        process.kill()
+
+
 def test_a_process_that_ends_by_itself_is_not_started_again(study: Path) -> None:
     """It would end so again: the user waits for nothing."""
     ends = subprocess.Popen(["false"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -203,6 +203,28 @@ def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) 
     assert shown.run("trial-00000").info.status == "FINISHED"
 
 
+class TakesNoneOfOne(MlflowClient):
+    """A client whose server takes nothing for one trial's run."""
+
+    def create_run(self, *args: Any, **kwargs: Any) -> Run:
+        if kwargs["run_name"] == "trial-00001":
+            raise MlflowException("API request failed with timeout exception")
+        return super().create_run(*args, **kwargs)
+
+
+def test_a_round_that_fails_leaves_less_if_some_was_taken(study: Path, shown: Shown) -> None:
+    """The delivering process goes by that: it tries again soon, and the sweep waits for it."""
+    write(study, sweep_started(), *trial(0), *trial(1), *trial(2))
+    with delivery(study, client=TakesNoneOfOne(shown.client.tracking_uri)) as delivering:
+        delivering.read()
+        left = [delivering.n_left]
+        for _ in range(2):
+            with pytest.raises(ValueNotTakenError, match="timeout"):
+                delivering.deliver()
+            left.append(delivering.n_left)
+    assert left == [4, 2, 2]
+
+
 KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from automl.errors import ConfigError
-from automl.tracking.mlflow_store import explain_error, open_client
+from automl.tracking.mlflow_store import explain_error, open_client, repeat_lost
 from automl.tracking.tracking_uri import TrackingUri
 from tests.tracking.scenes import free_port
 
@@ -82,3 +86,46 @@ def test_an_error_is_explained_by_its_root_and_kept_short() -> None:
     assert "s3cret" not in explain_error(error, uri)
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
     assert explain_error(error, uri) == "[Errno 111] Connection refused"
+
+
+def lost(cause: Exception) -> MlflowException:
+    """Return what MLflow's client raises over a request, as it was caused."""
+    try:
+        raise MlflowException(f"API request to … failed with exception {cause}") from cause
+    except MlflowException as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "n_calls"),
+    [
+        (ProtocolError("Connection aborted."), 3),
+        (ReadTimeoutError(HTTPConnectionPool("host"), "/", "Read timed out."), 3),
+        (NewConnectionError(HTTPConnection("host"), "refused"), 1),
+        (OSError("the disk is full"), 1),
+    ],
+)
+def test_what_the_network_lost_is_asked_for_again(cause: Exception, n_calls: int) -> None:
+    """The third answer comes. Where nobody listens, or another thing is wrong, nothing is."""
+    calls: list[int] = []
+
+    def call(number: int) -> int:
+        calls.append(number)
+        if len(calls) < 3:
+            raise lost(cause)
+        return number
+
+    if n_calls == 1:
+        with pytest.raises(MlflowException):
+            repeat_lost(call, 7)
+    else:
+        assert repeat_lost(call, 7) == 7
+    assert len(calls) == n_calls
+
+
+def test_a_network_that_carries_nothing_is_given_up() -> None:
+    def call() -> None:
+        raise lost(ProtocolError("Connection aborted."))
+
+    with pytest.raises(MlflowException, match="aborted"):
+        repeat_lost(call)

@@ -313,9 +313,20 @@ def test_what_waits_is_not_confirmed(study: Path, shown: Shown) -> None:
     assert shown.run("trial-00000").data.params == {"lr": "0.1"}
 
 
-def test_an_experiment_deleted_in_the_ui_is_restored(study: Path, shown: Shown) -> None:
+class RestoresTwice(MlflowClient):
+    """A client whose request to restore an experiment arrives twice."""
+
+    def restore_experiment(self, experiment_id: str) -> None:
+        super().restore_experiment(experiment_id)
+        super().restore_experiment(experiment_id)
+
+
+@pytest.mark.parametrize("client", [MlflowClient, RestoresTwice])
+def test_an_experiment_deleted_in_the_ui_is_restored(
+    study: Path, shown: Shown, client: type[MlflowClient]
+) -> None:
     write(study, sweep_started(), begin(0))
-    with delivery(study) as delivering:
+    with delivery(study, client=client(shown.client.tracking_uri)) as delivering:
         delivering.read()
         delivering.deliver()
         shown.client.delete_experiment(shown.run(NAME).info.experiment_id)

@@ -9,7 +9,7 @@ result depends on the rows and the seed alone, and not on how fast the machine i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import TypeAlias
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.data.columns import CROSSING, ColumnPair, TableColumns
-from automl.data.combined_columns import add_pairs, candidate_pairs
+from automl.data.combined_columns import add_pairs, candidate_pairs, candidate_products
 from automl.data.dataset import DatasetPart, Places, TableRows, Targets
 from automl.data.features import scaled_numbers
 
@@ -29,12 +29,16 @@ sample of the rows decides."""
 MAX_COLUMNS = 24
 """Number columns, and category columns, that are paired; of more those that tell most by
 themselves."""
+MAX_MULTIPLIED = 16
+"""Number columns of which each three are multiplied: 560 products, which take a quarter of a second
+of CPU."""
 MAX_PAIRS = 8
 PROPOSED = ("*", "/", CROSSING)
 """Sums and differences helped on no table beyond chance, and harmed kernels on spirals
 (`experiments/013-tables/combined.md`); they may be named."""
-N_BY_CHANCE = 0.5
-"""Pairs that are proposed, on average, where all residuals are random."""
+N_BY_CHANCE, N_PRODUCTS_BY_CHANCE = 0.5, 0.02
+"""Pairs, and products of three, that are proposed, on average, where all residuals are random.
+Deciding on a proposal takes as long as all else; products that help stand out."""
 MIN_T, MIN_GAIN = 2.5, 0.01
 """The least gain in the error, in standard errors and as a share."""
 MAX_TARGETS = 4
@@ -47,10 +51,14 @@ def draw_sample(n_rows: int, seed: int) -> Places:
     return np.random.default_rng(seed).permutation(n_rows)[:MAX_ROWS]
 
 
-def select_pairs(columns: TableColumns, sample: DatasetPart) -> tuple[ColumnPair, ...]:
+def select_pairs(
+    columns: TableColumns, sample: DatasetPart, *, of_three: bool = False
+) -> tuple[ColumnPair, ...]:
     """Return the pairs whose combined columns improve predictions; mostly none.
 
-    `sample` holds rows in random order.
+    `sample` holds rows in random order. With `of_three`, products of three columns are tried where
+    no pair improves predictions: trees do not find what three columns decide together, and no two
+    of them.
     """
     if len(sample) < MIN_ROWS:
         return ()
@@ -60,8 +68,29 @@ def select_pairs(columns: TableColumns, sample: DatasetPart) -> tuple[ColumnPair
     half = len(sample) // 2
     first, second = sample.rows[:half], sample.rows[half:]
     with threadpool_limits(1):  # sums, and so the choice, must not depend on the number of threads
-        pairs = _propose(columns, first, targets[:half])
-        return tuple(pairs) if pairs and _is_gain(columns, second, targets[half:], pairs) else ()
+        strongest, cells = _strongest(columns, first, targets[:half])
+        rounds = [each for each in _candidates(strongest, of_three=of_three) if each[0]]
+        if not rounds:
+            return ()
+        residuals = targets[:half] - _out_of_fold(strongest, cells, targets[:half])
+        for candidates, n_by_chance in rounds:
+            pairs = _propose(strongest, cells, residuals, candidates, n_by_chance)
+            if pairs and _is_gain(columns, second, targets[half:], pairs):
+                return tuple(pairs)
+    return ()
+
+
+def _candidates(
+    columns: TableColumns, *, of_three: bool
+) -> Iterator[tuple[list[ColumnPair], float]]:
+    """Yield the candidates of each round, pairs, then products of three columns, and how many may
+    be proposed by chance.
+
+    In one round, products that include a pair that decides would stand in the pair's way.
+    """
+    yield [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED], N_BY_CHANCE
+    if of_three:
+        yield list(candidate_products(columns, MAX_MULTIPLIED)), N_PRODUCTS_BY_CHANCE
 
 
 def _targets(y: Targets) -> Floats:
@@ -75,17 +104,18 @@ def _targets(y: Targets) -> Floats:
     return hits
 
 
-def _propose(columns: TableColumns, rows: TableRows, targets: Floats) -> list[ColumnPair]:
-    """Return the pairs that explain most of what trees leave unexplained, one after another."""
-    columns, rows = _strongest(columns, rows, targets)
-    candidates = [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED]
-    if not candidates:
-        return []
-    residuals = targets - _out_of_fold(columns, rows, targets)
+def _propose(
+    columns: TableColumns,
+    rows: TableRows,
+    residuals: Floats,
+    candidates: Sequence[ColumnPair],
+    n_by_chance: float,
+) -> list[ColumnPair]:
+    """Return the candidates that explain most of the residuals, one after another."""
     combined, rows = add_pairs(columns, rows, candidates)
     n_numbers, n_codes = len(columns.numbers), len(columns.categories)
     bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
-    least = NormalDist().inv_cdf(1 - min(0.5, N_BY_CHANCE / len(bins)))
+    least = NormalDist().inv_cdf(1 - min(0.5, n_by_chance / len(bins)))
     found: list[ColumnPair] = []
     while len(found) < MAX_PAIRS:
         surprises = [_surprise(column, residuals) for column in bins]

@@ -103,6 +103,12 @@ def pretend_cuda_optimizers() -> Iterator[None]:
                 stack.enter_context(
                     replace_attribute(module, "_default_to_fused_or_foreach", choose)
                 )
+        # In a build of torch for CUDA it asks the GPU whether a graph is being captured.
+        check = "_accelerator_graph_capture_health_check"
+        if hasattr(torch.optim.Optimizer, check):
+            stack.enter_context(
+                replace_attribute(torch.optim.Optimizer, check, lambda optimizer: None)
+            )
         yield
 
 
@@ -132,7 +138,7 @@ def _answers(tracker: DeviceMemoryTracker) -> dict[str, Any]:
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "is_bf16_supported": lambda *args, **kwargs: True,
-        "is_current_stream_capturing": lambda: False,  # optimizers ask in a CUDA build of torch
+        "is_current_stream_capturing": lambda: False,
         "get_device_name": lambda device=None: properties.name,
         "get_device_capability": lambda device=None: (properties.major, properties.minor),
         "get_device_properties": lambda device=None: properties,

@@ -44,7 +44,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         del identity["data"]["path"], identity["data"]["test_path"]
         del identity["data"]["split_to"]
         # The findings of these settings are in the columns and folds, and in the data's digest.
-        found_by = ("detect", "detect_target", "detect_verbatim", "folds_by_cost", "combine")
+        detected = ("detect", "detect_target", "detect_verbatim")
+        found_by = (*detected, "folds_by_cost", "combine", "combine_three", "learn_time")
         for found in found_by:
             del identity["data"][found]
         if config.data.validation_fraction is None:  # the split is in the data's digest

@@ -25,6 +25,7 @@ from automl.tracking.mlflow_store import (
     RunGoneError,
     ValueNotTakenError,
     explain_error,
+    repeat_lost,
     unusable_store_error,
 )
 from automl.tracking.tracking_uri import TrackingUri
@@ -47,12 +48,11 @@ def check_artifacts(
     try:
         known = _find_experiment(runs, study, parent)
         experiment = known or runs.open_experiment(study.name)
-        place = str(client.get_experiment(experiment).artifact_location)
+        place = str(repeat_lost(client.get_experiment, experiment).artifact_location)
         if (refusal := _find_refusal(place, uri)) is None:
             return
         if known is None:  # else a later experiment of this name would get no other place
-            client.rename_experiment(experiment, f"{study.name} (refused: {experiment})")
-            client.delete_experiment(experiment)
+            runs.set_aside(experiment, f"{study.name} (refused: {experiment})")
     except (MlflowException, ValueNotTakenError, RunDeletedError, RunGoneError) as error:
         raise unusable_store_error(uri, error) from error
     raise ConfigError(
@@ -89,7 +89,7 @@ def _find_refusal(place: str, uri: TrackingUri) -> str | None:
         probe = Path(own, PROBE)
         probe.write_text(_PROBE_TEXT, encoding="utf-8")
         try:
-            repository.log_artifact(str(probe))  # type: ignore[no-untyped-call]
+            repeat_lost(repository.log_artifact, str(probe))
         except (OSError, MlflowException) as error:
             return explain_error(error, uri)
     try:

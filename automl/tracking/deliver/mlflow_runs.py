@@ -18,11 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
-from mlflow.exceptions import MlflowException
 
 from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG, PROGRAM_FILES_FOLDER
 from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
@@ -32,6 +31,7 @@ from automl.tracking.mlflow_store import (
     RunGoneError,
     ValueNotTakenError,
     ValueRefusedError,
+    repeat_lost,
     translate_errors,
 )
 from automl.tracking.tracking_uri import TrackingUri
@@ -91,6 +91,8 @@ logger = logging.getLogger(__name__)
 
 
 _Value: TypeAlias = Metric | Param | RunTag
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class MlflowRuns:
@@ -118,18 +120,16 @@ class MlflowRuns:
 
     def open_experiment(self, name: str) -> str:
         """Return the id of the experiment; create it if it is missing, restore it if deleted."""
-        with translate_errors(self._uri):
-            experiment = self._client.get_experiment_by_name(name)
-            if experiment is None:
-                return self._create_experiment(name)
-            if experiment.lifecycle_stage != "active":
-                self._client.restore_experiment(experiment.experiment_id)
-            return str(experiment.experiment_id)
+        experiment = self._ask(self._client.get_experiment_by_name, name)
+        if experiment is None:
+            return self._create_experiment(name)
+        if experiment.lifecycle_stage != "active":
+            self._set_stage(experiment.experiment_id, "active")
+        return str(experiment.experiment_id)
 
     def find_experiment(self, name: str) -> str | None:
         """Return the id of the experiment, even if it is deleted; None if there is none."""
-        with translate_errors(self._uri):
-            experiment = self._client.get_experiment_by_name(name)
+        experiment = self._ask(self._client.get_experiment_by_name, name)
         return None if experiment is None else str(experiment.experiment_id)
 
     def keep_experiment(self, experiment: str, study: StudyRef) -> None:
@@ -137,10 +137,9 @@ class MlflowRuns:
 
         It keeps a name that a user gave it in the UI, or that it shares with another study.
         """
-        with translate_errors(self._uri):
-            found = self._client.get_experiment(experiment)
-            if found.lifecycle_stage != "active":
-                self._client.restore_experiment(experiment)
+        found = self._ask(self._client.get_experiment, experiment)
+        if found.lifecycle_stage != "active":
+            self._set_stage(experiment, "active")
         if found.name == study.name or found.name not in study.former_names:
             return
         parents = self._search(experiment, f"tags.`{KIND_TAG}` = 'study'")
@@ -149,18 +148,14 @@ class MlflowRuns:
         ):
             logger.warning("%s: its runs stay in experiment %s", study.name, found.name)
             return
-        with translate_errors(self._uri):
-            self._client.rename_experiment(experiment, study.name)
+        self._ask(self._client.rename_experiment, experiment, study.name)
 
     def find_experiment_of_run(self, run_id: str, study_uuid: str) -> str | None:
         """Return the experiment of a run; None if the store has no such run of this study."""
-        with translate_errors(self._uri):
-            try:
-                run = self._client.get_run(run_id)
-            except MlflowException as error:
-                if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    return None
-                raise
+        try:
+            run = self._ask(self._client.get_run, run_id)
+        except RunGoneError:
+            return None
         ours = run.data.tags.get(STUDY_TAG) == study_uuid
         return str(run.info.experiment_id) if ours else None
 
@@ -169,8 +164,7 @@ class MlflowRuns:
 
         They may have been delivered before under another time, and would then stand there twice.
         """
-        with translate_errors(self._uri):
-            present = self._client.get_run(run_id).data.metrics
+        present = self._ask(self._client.get_run, run_id).data.metrics
         known = [key for key in update.once if key in present]
         new = (p for p in update.metrics if p.name not in known or p.value != present[p.name])
         return replace(update, metrics=tuple(new))
@@ -178,9 +172,8 @@ class MlflowRuns:
     def share_view(self, experiment: str, tag: str, view: str) -> None:
         """Store a view of the experiment's runs, unless it is there; a failure is only logged."""
         try:
-            with translate_errors(self._uri):
-                if self._client.get_experiment(experiment).tags.get(tag) != view:
-                    self._client.set_experiment_tag(experiment, tag, view)
+            if self._ask(self._client.get_experiment, experiment).tags.get(tag) != view:
+                self._ask(self._client.set_experiment_tag, experiment, tag, view)
         except (ValueNotTakenError, RunDeletedError) as error:
             logger.warning("the view of the runs is not shared: %s", error)
 
@@ -210,8 +203,7 @@ class MlflowRuns:
         for run in list(self._search(experiment, terms, ViewType.ACTIVE_ONLY)):
             number = int(run.data.tags.get(TRIAL_TAG, -1))
             if run.info.run_id != kept.get(number, run.info.run_id):
-                with translate_errors(self._uri):
-                    self._client.delete_run(run.info.run_id)
+                self._ask(self._client.delete_run, run.info.run_id)
 
     def create(self, experiment: str, update: RunUpdate) -> str:
         """Create the run with all its tags. After an error it may exist or not: look first."""
@@ -228,8 +220,7 @@ class MlflowRuns:
 
     def delete(self, run_id: str) -> None:
         """Delete a run that was made twice."""
-        with translate_errors(self._uri):
-            self._client.delete_run(run_id)
+        self._ask(self._client.delete_run, run_id)
         self._artifacts.forget(run_id)
 
     def delete_studies(self, experiment: str, uuids: Collection[str]) -> int:
@@ -237,23 +228,25 @@ class MlflowRuns:
         run, it is deleted, too, under a name that leaves its own to later studies."""
         runs = list(self._search(experiment, "", ViewType.ACTIVE_ONLY))
         ours = [run.info.run_id for run in runs if run.data.tags.get(STUDY_TAG) in uuids]
-        with translate_errors(self._uri):
-            if len(ours) < len(runs):
-                for run_id in ours:
-                    self._client.delete_run(run_id)
-                return len(ours)
-            found = self._client.get_experiment(experiment)
-            if found.lifecycle_stage == "active":
-                self._client.rename_experiment(experiment, f"{found.name} (deleted {experiment})")
-                self._client.delete_experiment(experiment)  # deletes its runs in one go
+        if len(ours) < len(runs):
+            for run_id in ours:
+                self._ask(self._client.delete_run, run_id)
+            return len(ours)
+        found = self._ask(self._client.get_experiment, experiment)
+        if found.lifecycle_stage == "active":
+            self.set_aside(experiment, f"{found.name} (deleted {experiment})")
         return len(ours)
+
+    def set_aside(self, experiment: str, name: str) -> None:
+        """Delete the experiment with its runs, under a name that leaves its own to later ones."""
+        self._ask(self._client.rename_experiment, experiment, name)
+        self._set_stage(experiment, "deleted")
 
     def remove_files(self, run_id: str) -> None:
         """Remove the checkpoints and program files of a run that has ended. A store that keeps
         them all the same is noted as a refusal."""
         try:
-            with translate_errors(self._uri):
-                self._artifacts.remove(run_id, (ARTIFACT_FOLDER, PROGRAM_FILES_FOLDER))
+            self._ask(self._artifacts.remove, run_id, (ARTIFACT_FOLDER, PROGRAM_FILES_FOLDER))
         except (RunGoneError, ValueRefusedError, DoubtfulCallError) as error:
             self._report_refusal(f"run {run_id}: its files were not removed: {error}")
 
@@ -283,42 +276,59 @@ class MlflowRuns:
             self._log(run_id, [RunTag(REFUSED_TAG, text)], known)
         if update.status is None:
             return
-        with translate_errors(self._uri):
-            if update.end_ms is None:
-                self._client.update_run(run_id, status=update.status)
-            else:
-                self._client.set_terminated(run_id, update.status, update.end_ms)
+        if update.end_ms is None:
+            self._ask(self._client.update_run, run_id, status=update.status)
+        else:
+            self._ask(self._client.set_terminated, run_id, update.status, update.end_ms)
         if update.end_ms is not None:
             self._artifacts.forget(run_id)
             self._refusals.pop(run_id, None)
 
     def revive(self, experiment: str, run_id: str | None) -> None:
         """Restore an experiment and a run that were deleted in the UI while their study goes on."""
+        if self._ask(self._client.get_experiment, experiment).lifecycle_stage != "active":
+            self._set_stage(experiment, "active")
+        if run_id is None:
+            return
+        if self._ask(self._client.get_run, run_id).info.lifecycle_stage != "active":
+            self._ask(self._client.restore_run, run_id)
+
+    def _ask(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Return what MLflow answers to a call that may be made twice; raise errors translated."""
         with translate_errors(self._uri):
-            if self._client.get_experiment(experiment).lifecycle_stage != "active":
-                self._client.restore_experiment(experiment)
-            if run_id is None:
-                return
-            if self._client.get_run(run_id).info.lifecycle_stage != "active":
-                self._client.restore_run(run_id)
+            return repeat_lost(call, *args, **kwargs)
+
+    def _set_stage(self, experiment: str, stage: str) -> None:
+        """Delete or restore an experiment; a first request that arrived twice may have done it."""
+        client = self._client
+        try:
+            self._ask(
+                client.restore_experiment if stage == "active" else client.delete_experiment,
+                experiment,
+            )
+        except RunGoneError:
+            if self._ask(client.get_experiment, experiment).lifecycle_stage != stage:
+                raise
 
     def _create_experiment(self, name: str) -> str:
         try:
-            return str(self._client.create_experiment(name))
-        except MlflowException as error:
-            experiment = self._client.get_experiment_by_name(name)
+            return str(self._ask(self._client.create_experiment, name))
+        except ValueNotTakenError as error:
+            experiment = self.find_experiment(name)
             if experiment is None:
                 raise
-            logger.info("experiment %s was made by another process (%s)", name, error.error_code)
-            return str(experiment.experiment_id)
+            logger.info("experiment %s was made before, or by another process: %s", name, error)
+            return experiment
 
     def _search(self, experiment: str, terms: str, view: int = ViewType.ALL) -> Iterator[Run]:
         token = None
         while True:
-            with translate_errors(self._uri):
-                page = self._client.search_runs(
-                    [experiment], terms, view, max_results=_PAGE, page_token=token
-                )
+            page = self._ask(
+                self._client.search_runs,
+                *([experiment], terms, view),
+                max_results=_PAGE,
+                page_token=token,
+            )
             yield from page
             token = page.token
             if not token:
@@ -334,8 +344,7 @@ class MlflowRuns:
         ranked = sorted(runs, key=rank)
         for duplicate in ranked[1:]:
             if duplicate.info.lifecycle_stage == "active":
-                with translate_errors(self._uri):
-                    self._client.delete_run(duplicate.info.run_id)
+                self._ask(self._client.delete_run, duplicate.info.run_id)
         return str(ranked[0].info.run_id) if ranked else None
 
     def _log(self, run_id: str, values: Sequence[_Value], known: Sequence[_Value]) -> None:
@@ -369,14 +378,14 @@ class MlflowRuns:
 
     def _log_batch(self, run_id: str, values: Sequence[_Value]) -> None:
         # The client splits what exceeds 1,000 metrics, 100 params or 100 tags a call.
-        with translate_errors(self._uri):
-            self._client.log_batch(
-                run_id,
-                [value for value in values if isinstance(value, Metric)],
-                [value for value in values if isinstance(value, Param)],
-                [value for value in values if isinstance(value, RunTag)],
-                synchronous=True,
-            )
+        self._ask(
+            self._client.log_batch,
+            run_id,
+            [value for value in values if isinstance(value, Metric)],
+            [value for value in values if isinstance(value, Param)],
+            [value for value in values if isinstance(value, RunTag)],
+            synchronous=True,
+        )
 
     def _note_refusal(self, run_id: str, text: str) -> None:
         refusals = self._refusals.setdefault(run_id, [])
@@ -391,8 +400,7 @@ class MlflowRuns:
             self._note_refusal(run_id, f"{path} is not there any more")
             return
         try:
-            with translate_errors(self._uri):
-                self._artifacts.store(run_id, path, below)
+            self._ask(self._artifacts.store, run_id, path, below)
         except (RunGoneError, ValueRefusedError, ArtifactsElsewhereError) as error:
             # The server takes no artifacts.
             self._note_refusal(run_id, f"{path.name} was not stored: {error}")

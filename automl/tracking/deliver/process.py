@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
 from automl.config import KeepCheckpoints, StudyConfig, TrackingConfig
@@ -45,7 +46,10 @@ NICENESS_BELOW_RAY = 19
 """Niceness of the process where Ray trains, whose own processes are at 15."""
 TICK_SECONDS = 0.7
 """Seconds between two updates of runs whose trials are running."""
-MAX_BACKOFF_SECONDS = 20.0
+MIN_BACKOFF_SECONDS = 0.1
+"""Seconds until MLflow is tried again after it took some of the updates, not all."""
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 20.0
+"""Seconds until it is tried again after it took none; they double each time."""
 LOCK_WAIT_SECONDS = 3.0
 """Seconds to wait for a predecessor that is just ending."""
 DRAIN_COMMAND = "drain"
@@ -138,21 +142,16 @@ class ParentChannel:
 def main() -> int:
     channel = ParentChannel()
     set_delivery_environment(os.environ)
+    lines, draining = SimpleQueue[str](), threading.Event()
+    threading.Thread(target=_follow_parent, args=(lines, draining), daemon=True).start()
     gc.disable()  # else it scans all objects of MLflow's modules again and again: 0.3 s
     load_lean("automl.tracking.deliver.study_delivery")  # while the parent prepares
     from automl.tracking.deliver.study_delivery import EventLogDelivery
 
-    lines_of_parent = _read_parent_lines()
-    if (store := next(lines_of_parent, None)) is None:
-        return 0  # the parent is gone already
-    uri = TrackingUri(**json.loads(store))
+    uri = TrackingUri(**json.loads(lines.get()))
     _open_database_early(uri)
-    if (first := next(lines_of_parent, None)) is None:
-        return 0  # there is nothing to deliver after all
-    job = DeliveryJob.read(first)
+    job = DeliveryJob.read(lines.get())
     _write_errors_to(job.errors)
-    draining = threading.Event()
-    threading.Thread(target=_follow_parent, args=(lines_of_parent, draining), daemon=True).start()
     _log_redacted(uri)
     log = Path(job.log)
     try:
@@ -198,6 +197,7 @@ class _DeliveryLoop:
         draining: threading.Event,
     ) -> None:
         self._study = study
+        study.note_taken = self._note_taken
         self._channel = channel
         self._draining = draining
         self._backoff_seconds = 0.0
@@ -207,8 +207,8 @@ class _DeliveryLoop:
         while True:
             begun = time.monotonic()
             draining = self._draining.is_set()  # before reading: nothing is written after it
-            more = self._study.read()
-            if not self._deliver(everything=draining):
+            more = self._deliver(everything=draining)
+            if more is None:
                 self._back_off(draining)
             elif draining and not more:
                 if self._has_ended():
@@ -226,31 +226,46 @@ class _DeliveryLoop:
             self._channel.send(trouble=rest)
         return True
 
-    def _deliver(self, *, everything: bool) -> bool:
+    def _deliver(self, *, everything: bool) -> bool | None:
+        """Read and deliver events; return whether there may be more. None: it has to be repeated,
+        as MLflow takes nothing, or the disk gives nothing."""
         from automl.tracking.mlflow_store import ValueNotTakenError
 
+        n_left = 0
         try:
+            more = self._study.read()
+            n_left = self._study.n_left
             self._study.deliver(everything=everything)
         except (ValueNotTakenError, OSError) as error:
-            self._backoff_seconds = min(MAX_BACKOFF_SECONDS, max(1.0, 2 * self._backoff_seconds))
-            if self._backoff_seconds == 1.0:
+            if not self._backoff_seconds:
                 logger.warning("MLflow does not take events: %s", error)
             self._send_offset()  # it may be lower: runs that have vanished are delivered again
+            if self._study.n_left < n_left:  # a network that loses some of what it carries
+                self._channel.send(trouble=None)  # patience begins anew
+                self._backoff_seconds = MIN_BACKOFF_SECONDS
+            else:
+                longer_seconds = max(FIRST_BACKOFF_SECONDS, 2 * self._backoff_seconds)
+                self._backoff_seconds = min(MAX_BACKOFF_SECONDS, longer_seconds)
             self._channel.send(trouble=str(error))
-            return False
+            return None
         if self._backoff_seconds:
             logger.warning("MLflow takes events again")
             self._backoff_seconds = 0.0
             self._channel.send(trouble=None)
         self._send_offset()
-        return True
+        return more
+
+    def _note_taken(self) -> None:
+        """Let the parent's patience begin anew: a round of many trials takes long after trouble."""
+        if self._backoff_seconds:
+            self._channel.send(trouble=None)
 
     def _back_off(self, draining: bool) -> None:
         """Pause after a failure; the command to drain ends the pause, so that nobody waits long."""
         if draining:
             time.sleep(self._backoff_seconds)
         elif self._draining.wait(self._backoff_seconds):
-            self._backoff_seconds = 1.0
+            self._backoff_seconds = FIRST_BACKOFF_SECONDS
 
     def _send_offset(self) -> None:
         if self._study.offset != self._confirmed:
@@ -317,18 +332,16 @@ def _send_warnings(uri: TrackingUri, channel: ParentChannel) -> Iterator[None]:
         logging.getLogger().removeHandler(sender)
 
 
-def _read_parent_lines() -> Iterator[str]:
-    """Yield lines of standard input. `os.read`, as a thread inside `sys.stdin` hinders the exit."""
+def _follow_parent(lines: SimpleQueue[str], draining: threading.Event) -> None:
+    """Take the parent's lines, from the first moment on: it may die while MLflow is loaded.
+
+    `os.read`, as a thread inside `sys.stdin` hinders the exit.
+    """
     rest = b""
     while chunk := os.read(0, 65536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line.decode() for line in lines)
-
-
-def _follow_parent(lines_of_parent: Iterator[str], draining: threading.Event) -> None:
-    for line in lines_of_parent:
-        if line == DRAIN_COMMAND:
-            draining.set()
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in map(bytes.decode, whole):
+            draining.set() if line == DRAIN_COMMAND else lines.put(line)
     os._exit(1)  # the parent is gone; every step here withstands a kill -9
 
 

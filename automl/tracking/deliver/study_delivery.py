@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,12 @@ from automl.record.study_record import StudyFold
 from automl.tracking.deliver.artifacts import add_own_files, without_removed_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
-from automl.tracking.mlflow_store import RunDeletedError, RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import (
+    RunDeletedError,
+    RunGoneError,
+    ValueNotTakenError,
+    repeat_lost,
+)
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.tracking.view.shared_view import N_BEST, VIEW_TAG
 from automl.tracking.view.study_run import StudyRun, delivering_user, newest_study
@@ -122,6 +127,10 @@ class EventLogDelivery:
         self._keep = keep
         self._n_known_trials = n_known_trials
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self.note_taken: Callable[[], None] = lambda: None
+        """Called by a writer's thread when MLflow has taken a trial's update."""
+        self._is_flushed = True
+        """Whether all events that were read are on disk."""
         self._completed: list[int] = []
         """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
@@ -172,9 +181,11 @@ class EventLogDelivery:
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
+            self._is_flushed = False
             n_read += 1
-        if n_read:
+        if not self._is_flushed:
             self._flush_log()
+            self._is_flushed = True
         return n_read == MAX_EVENTS_AT_ONCE
 
     def deliver(self, *, everything: bool = True) -> None:
@@ -218,6 +229,12 @@ class EventLogDelivery:
         """Do nothing: all is noted."""
 
     @property
+    def n_left(self) -> int:
+        """Return how many updates MLflow lacks of what was read; a call of `deliver` that fails has
+        made it smaller if MLflow took some of them."""
+        return len(self._trial_events) + self._values.n_left
+
+    @property
     def offset(self) -> int:
         """Return the byte of the log before which MLflow has all events."""
         return self._confirmed.offset
@@ -256,8 +273,7 @@ class EventLogDelivery:
         """Return experiment and parent run; the first call finds, creates or restores them."""
         confirmed = self._confirmed
         if not self._study_open:
-            experiment, parent = self._find_study(study)
-            parent = parent or self._make_study(study, experiment)
+            experiment, parent = repeat_lost(self._find_or_make_study, study)
             if confirmed.note_study(study.ref.uuid, experiment, parent) != parent:
                 self._runs.delete(parent)  # another sweep has made one meanwhile
             self._share_view(study, experiment)
@@ -293,11 +309,13 @@ class EventLogDelivery:
         experiment = self._runs.open_experiment(study.experiment)
         return experiment, self._runs.find(experiment, study.key)
 
-    def _make_study(self, study: StudyRun, experiment: str) -> str:
-        update = study.update([study.first], delivering_user())
-        parent = self._runs.create(experiment, update)
-        self._runs.write(parent, update, created=True, study=self._log.parent)
-        return parent
+    def _find_or_make_study(self, study: StudyRun) -> tuple[str, str]:
+        experiment, parent = self._find_study(study)
+        if parent is None:
+            update = study.update([study.first], delivering_user())
+            parent = self._runs.create(experiment, update)
+            self._runs.write(parent, update, created=True, study=self._log.parent)
+        return experiment, parent
 
     def _deliver_study(self, study: StudyRun, experiment: str, parent: str) -> None:
         def write(run_id: str, update: RunUpdate) -> None:
@@ -363,8 +381,9 @@ class EventLogDelivery:
             elif trial.ended:
                 update = add_own_files(update, self._log.parent, number, self._keep)
                 update = without_removed_files(update, self._log.parent, study.study.settings)
-            self._deliver_trial(trial, update, experiment)
+            repeat_lost(self._deliver_trial, trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
+            self.note_taken()
             if trial.ended:
                 del self._trials[number]
                 self._completed.append(number)

@@ -70,6 +70,13 @@ class StudyValues:
         elif isinstance(event, TrialFilesRemoved):
             self.removed += event.trials
 
+    @property
+    def n_left(self) -> int:
+        """Return how many values are not delivered yet."""
+        newest = (self._ensemble, self._report, self._edit)
+        n_listed = len(self.sweeps) + len(self._evaluations) + len(self.removed)
+        return n_listed + sum(value is not None for value in newest)
+
     def clear(self) -> None:
         """Drop all values, as another sweep delivers them."""
         self.sweeps.clear()

@@ -346,7 +346,8 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
     def of(**data: Any) -> Any:
         found = prepare_study(replace(dated, data=replace(dated.data, **data))).identity["data"]
-        assert not {"detect", "detect_target", "detect_verbatim", "combine"} & found.keys()
+        detected = {"detect", "detect_target", "detect_verbatim"}
+        assert not (detected | {"combine", "combine_three"}) & found.keys()
         return found["columns"]
 
     assert of(detect=True) == {"joined": "date"}
