@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,50 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
     assert (done.code, trouble(done)) == (0, "")
     assert "killed: 4 finished" in done.stdout
     check_went_on(records)
+
+
+CALLS = (
+    "CoreWorkerService.grpc_{side}.PushTask",
+    "NodeManagerService.grpc_{side}.RequestWorkerLease",
+    "ActorInfoGcsService.grpc_{side}.CreateActor",
+    "ActorInfoGcsService.grpc_{side}.GetActorInfo",
+    "InternalKVGcsService.grpc_{side}.InternalKVGet",
+)
+"""Calls of Ray's processes; these do not survive it themselves if all ("*") are late."""
+FIRST = {"num_failures": 3, "req_failure_prob": 50, "resp_failure_prob": 50}
+"""Of the first three calls of each process, each is lost, or its answer is."""
+RAY_FAULTS = {
+    "lost": (
+        "RAY_testing_rpc_failure",
+        json.dumps({call.format(side="client"): FIRST for call in CALLS}),
+    ),
+    "late": (
+        "RAY_testing_asio_delay_us",
+        ",".join(f"{call.format(side='server')}=0:300000" for call in CALLS),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", RAY_FAULTS)
+def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
+    program: Program, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    name, value = RAY_FAULTS[fault]
+    monkeypatch.setenv(name, value)
+    program.environment[name] = value
+    records = Records(program.folder, "faulty")
+    words = ("study.name=faulty", "study.n_trials=6", "tracking.store=none")
+    with ray_cluster(2) as cluster:
+        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep.process.wait(300)
+        done = sweep.wait()
+    told = [line for line in trouble(done).splitlines() if "RAY_testing" not in line]
+    assert (done.code, [line for line in told if "rpc_chaos.cc" not in line]) == (0, [])
+    assert "faulty: 6 finished" in done.stdout
+    check_went_on(records)
+    assert records.optuna_states() == dict.fromkeys(range(6), "COMPLETE")
 
 
 @pytest.mark.slow

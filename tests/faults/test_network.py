@@ -45,8 +45,9 @@ def check_whole(
 ) -> None:
     """One run per trial, with its params, each step of each metric once, and its final state."""
     records.check_exact(n_trials, n_epochs, losses)
+    runs = records.trial_runs()
     for number, params in records.params().items():
-        assert records.trial_runs()[number].data.params == {"x": str(params["x"])}
+        assert runs[number].data.params == {"x": str(params["x"])}
 
 
 @pytest.mark.timeout(3600)

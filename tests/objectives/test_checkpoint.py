@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 import subprocess
 import sys
 from collections import Counter, OrderedDict
@@ -230,6 +232,26 @@ def test_a_full_disk_leaves_the_file_of_before_and_no_remains(
         pytest.raises(StorageError, match=r"last\.pt: .*could not be written: File too large"),
     ):
         torch_checkpoint.save(tmp_path, {"last.pt": {"weights": torch.zeros(n_weights)}})
+    assert torch_checkpoint.load(path) == {"epoch": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_has_room_again_after_a_failed_write_is_a_storage_error(tmp_path: Path) -> None:
+    """torch then raises an error of its own, as the end of its archive is not where it should be:
+    the trial would fail, which has done nothing wrong."""
+    path, limits = tmp_path / "last.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
+    torch_checkpoint.save(tmp_path, {"last.pt": {"epoch": 1}})
+    before = signal.signal(
+        signal.SIGXFSZ, lambda *_: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    )
+    try:
+        with (
+            no_room_beyond(100_000),
+            pytest.raises(StorageError, match=r"last\.pt: .*could not be written: File too large"),
+        ):
+            torch_checkpoint.save(tmp_path, {"last.pt": {"weights": torch.zeros(100_000)}})
+    finally:
+        signal.signal(signal.SIGXFSZ, before)
     assert torch_checkpoint.load(path) == {"epoch": 1}
     assert list(tmp_path.iterdir()) == [path]
 

@@ -201,6 +201,16 @@ def test_no_log_is_no_events(path: Path) -> None:
     assert LineCounter(path).count() == 0
 
 
+def test_lines_that_cannot_be_read_now_are_not_counted(path: Path) -> None:
+    """The counter serves threads that show progress, which go on."""
+    path.write_bytes(encode_event(begin(0)))
+    counter = LineCounter(path)
+    assert counter.count() == 1
+    path.unlink()
+    path.mkdir()  # reading it fails
+    assert counter.count() == 1
+
+
 def test_32_threads_write_whole_lines_in_their_order(path: Path) -> None:
     n_threads, n_steps = 32, 50
     barrier = threading.Barrier(n_threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -33,6 +34,7 @@ class Deaf:
     def __init__(self) -> None:
         self.mended = threading.Event()
         self.offset, self.n_left = 0, 1
+        self.note_taken: Callable[[], None] = lambda: None
 
     def read(self) -> bool:
         return False
@@ -48,10 +50,20 @@ class Deaf:
         """It has no others."""
 
 
-def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+class Unreadable(Deaf):
+    """An event log on a disk that fails until it is mended."""
+
+    def read(self) -> bool:
+        if not self.mended.is_set():
+            raise OSError("Input/output error")
+        return False
+
+
+@pytest.mark.parametrize("kind", [Deaf, Unreadable])
+def test_the_word_to_drain_ends_a_pause(monkeypatch: pytest.MonkeyPatch, kind: type[Deaf]) -> None:
     """Else a store that answers again would be waited for by nobody when the sweep ends."""
     monkeypatch.setattr(process, "MAX_BACKOFF_SECONDS", 10 * PATIENCE_SECONDS)
-    store, heard, draining = Deaf(), Heard(), threading.Event()
+    store, heard, draining = kind(), Heard(), threading.Event()
     loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
     loop._backoff_seconds = 10 * PATIENCE_SECONDS  # after many failures
     delivering = threading.Thread(target=loop.run, daemon=True)
@@ -91,3 +103,30 @@ def test_a_store_that_takes_some_of_it_is_tried_again_soon(
     assert not delivering.is_alive()
     troubles = [message["trouble"] for message in heard.messages if "trouble" in message]
     assert troubles == [None, "lost"] * 3 + [None], "each time the patience begins anew"
+
+
+class TakesLong(Deaf):
+    """A store that takes one update after trouble, and hangs over the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = threading.Event()
+
+    def deliver(self, *, everything: bool) -> None:
+        if self.mended.is_set():
+            self.note_taken()
+            self.hangs.set()
+            threading.Event().wait()
+        self.mended.set()
+        raise ValueNotTakenError("lost")
+
+
+def test_what_is_taken_in_a_long_round_is_told_at_once() -> None:
+    """The sweep would lose its patience, while a busy server takes one trial after another."""
+    store, heard, draining = TakesLong(), Heard(), threading.Event()
+    draining.set()
+    loop = process._DeliveryLoop(cast(EventLogDelivery, store), heard, draining)
+    threading.Thread(target=loop.run, daemon=True).start()
+    assert store.hangs.wait(PATIENCE_SECONDS)
+    troubles = [message["trouble"] for message in heard.messages if "trouble" in message]
+    assert troubles == ["lost", None]

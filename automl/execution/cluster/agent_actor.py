@@ -123,6 +123,9 @@ def _connect(address: str) -> None:
     socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
+RETRIED = {"max_task_retries": -1}
+"""Options of a method that Ray calls again where it has lost the call or its answer. An actor that
+has ended is not called again."""
 COMPARED = ("automl-sweep", "ray", "torch")
 """Packages whose versions have to be the same on each node as in the sweep."""
 WITHOUT_A_HEAD_SECONDS = 15.0
@@ -181,7 +184,9 @@ class AgentActor:
         return {"versions": software_versions(), **process}
 
     def open(self) -> None:
-        """Make the agent; call it once the versions are known to be right."""
+        """Make the agent, once; call it when the versions are known to be right."""
+        if self._agent is not None:  # the answer to the first call was lost
+            return
         import ray
 
         agent: NodeAgent = resolve_entry(self._target)(self._config)

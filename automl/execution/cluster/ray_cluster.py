@@ -27,7 +27,7 @@ from automl.config.execution import AUTO_ADDRESS, LOCAL_ADDRESS, is_host_and_por
 from automl.errors import ConfigError
 from automl.execution.cluster import agent_actor
 from automl.execution.cluster import node_messages as m
-from automl.execution.cluster.agent_actor import AgentActor, HeadWatch
+from automl.execution.cluster.agent_actor import RETRIED, AgentActor, HeadWatch
 from automl.execution.cluster.claims import ResourceClaim
 from automl.execution.cluster.node import (
     AgentConnection,
@@ -210,14 +210,14 @@ class _RayAgentConnection:
 
     def close(self) -> None:
         with suppress(Exception):  # the agent has ended, or is cut off
-            self._answer(self._actor.close.options(concurrency_group="tell"), _CLOSE_SECONDS)
+            self._answer(self._actor.close, _CLOSE_SECONDS, concurrency_group="tell")
 
     def kill(self) -> None:
         with suppress(Exception), self._in_use.call():
             self._ray.kill(self._actor)
 
-    def _answer(self, method: Any, timeout_seconds: float) -> Any:
-        """Call a method of the actor, and return its answer.
+    def _answer(self, method: Any, timeout_seconds: float, **options: object) -> Any:
+        """Call a method of the actor, which may be called twice, and return its answer.
 
         It is waited for in short calls of Ray, since the cluster may be given back meanwhile.
         Raises LibraryGivenBackError, and the errors of `ray.get`.
@@ -225,7 +225,7 @@ class _RayAgentConnection:
         from ray.exceptions import GetTimeoutError
 
         with self._in_use.call():
-            answer = method.remote()
+            answer = method.options(**RETRIED, **options).remote()
         deadline = time.monotonic() + timeout_seconds
         while True:
             with self._in_use.call():

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from automl.execution.cluster.agent_actor import RETRIED
 from automl.execution.cluster.autoscaler import Bundle
 from automl.execution.cluster.autoscaler_withdrawal import WITHDRAWN_MESSAGE
 from automl.execution.cluster.claims import ClaimError
@@ -181,7 +182,8 @@ class RayClaim:
                 )
                 .remote(target if is_gpu else None)
             )
-            self._device, self._end = self._actor.device.remote(), self._actor.stay.remote()
+            self._device = self._actor.device.options(**RETRIED).remote()
+            self._end = self._actor.stay.options(**RETRIED).remote()
 
     def device(self) -> DeviceId | None:
         from ray.exceptions import RayError

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -152,7 +152,17 @@ def save(
     folder: Path, contents: Mapping[str, Mapping[str, Any]], fence: TrialFolderFence | None = None
 ) -> None:
     """Write checkpoints into `folder` under their names; `write_files` documents the exceptions."""
-    write_files(folder, contents, torch.save, fence)
+    write_files(folder, contents, _write, fence)
+
+
+def _write(content: Mapping[str, Any], file: BinaryIO) -> None:
+    """Write a checkpoint. Raises OSError where the disk fails, of which torch makes another."""
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:  # its archive's end, after a write that failed
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import json
 import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -232,12 +233,14 @@ class LineCounter:
     def count(self, offset: int | None = None) -> int:
         """Return how many lines end before `offset`, or before the end of the file.
 
-        Return 0 if there is no file.
+        Return 0 if there is no file, and what was counted before if the disk fails.
         """
-        try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return 0
+        with suppress(OSError):
+            self._count_on(offset)
+        return self._n_lines if self._path.exists() else 0
+
+    def _count_on(self, offset: int | None) -> None:
+        fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = os.fstat(fd).st_size if offset is None else offset
             if end < self._offset:  # cut back, or delivered anew
@@ -250,4 +253,3 @@ class LineCounter:
                 self._n_lines += chunk.count(b"\n")
         finally:
             os.close(fd)
-        return self._n_lines

@@ -197,6 +197,7 @@ class _DeliveryLoop:
         draining: threading.Event,
     ) -> None:
         self._study = study
+        study.note_taken = self._note_taken
         self._channel = channel
         self._draining = draining
         self._backoff_seconds = 0.0
@@ -206,8 +207,8 @@ class _DeliveryLoop:
         while True:
             begun = time.monotonic()
             draining = self._draining.is_set()  # before reading: nothing is written after it
-            more = self._study.read()
-            if not self._deliver(everything=draining):
+            more = self._deliver(everything=draining)
+            if more is None:
                 self._back_off(draining)
             elif draining and not more:
                 if self._has_ended():
@@ -225,11 +226,15 @@ class _DeliveryLoop:
             self._channel.send(trouble=rest)
         return True
 
-    def _deliver(self, *, everything: bool) -> bool:
+    def _deliver(self, *, everything: bool) -> bool | None:
+        """Read and deliver events; return whether there may be more. None: it has to be repeated,
+        as MLflow takes nothing, or the disk gives nothing."""
         from automl.tracking.mlflow_store import ValueNotTakenError
 
-        n_left = self._study.n_left
+        n_left = 0
         try:
+            more = self._study.read()
+            n_left = self._study.n_left
             self._study.deliver(everything=everything)
         except (ValueNotTakenError, OSError) as error:
             if not self._backoff_seconds:
@@ -242,13 +247,18 @@ class _DeliveryLoop:
                 longer_seconds = max(FIRST_BACKOFF_SECONDS, 2 * self._backoff_seconds)
                 self._backoff_seconds = min(MAX_BACKOFF_SECONDS, longer_seconds)
             self._channel.send(trouble=str(error))
-            return False
+            return None
         if self._backoff_seconds:
             logger.warning("MLflow takes events again")
             self._backoff_seconds = 0.0
             self._channel.send(trouble=None)
         self._send_offset()
-        return True
+        return more
+
+    def _note_taken(self) -> None:
+        """Let the parent's patience begin anew: a round of many trials takes long after trouble."""
+        if self._backoff_seconds:
+            self._channel.send(trouble=None)
 
     def _back_off(self, draining: bool) -> None:
         """Pause after a failure; the command to drain ends the pause, so that nobody waits long."""

@@ -167,6 +167,8 @@ class SharedStudyDelivery:
         self._log, self._confirmed, self._runs, self._keep = log, confirmed, runs, keep
         self._study, self._clock = study, clock
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self.note_taken: Callable[[], None] = lambda: None
+        """Called when MLflow has taken a trial's update."""
         self._elected: EventLogDelivery | None = None
         """Writes the runs while this sweep is elected."""
         self._standing: DeliveryStanding | None = None
@@ -224,6 +226,7 @@ class SharedStudyDelivery:
             confirmed.begin(self._study.uuid, standing)
             arguments = self._log, confirmed, self._runs, self._keep, 0, self._study
             self._elected = EventLogDelivery(*arguments, standing.n_asked)
+            self._elected.note_taken = self.note_taken
 
     def deliver(self, *, everything: bool = True) -> None:
         """Write the runs if elected, and upload the files that are due.

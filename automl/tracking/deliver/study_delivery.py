@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -127,6 +127,10 @@ class EventLogDelivery:
         self._keep = keep
         self._n_known_trials = n_known_trials
         self._writer = RunWriter(runs, confirmed, log.parent)
+        self.note_taken: Callable[[], None] = lambda: None
+        """Called by a writer's thread when MLflow has taken a trial's update."""
+        self._is_flushed = True
+        """Whether all events that were read are on disk."""
         self._completed: list[int] = []
         """Trials that are delivered to their end, which the confirmations do not have yet."""
         self._learn_confirmed_part(fresh_from)
@@ -177,9 +181,11 @@ class EventLogDelivery:
                 self._trial_events.setdefault(event.trial, []).append(event)
                 self._pending_from.setdefault(event.trial, self._offset)
             self._offset = offset
+            self._is_flushed = False
             n_read += 1
-        if n_read:
+        if not self._is_flushed:
             self._flush_log()
+            self._is_flushed = True
         return n_read == MAX_EVENTS_AT_ONCE
 
     def deliver(self, *, everything: bool = True) -> None:
@@ -377,6 +383,7 @@ class EventLogDelivery:
                 update = without_removed_files(update, self._log.parent, study.study.settings)
             repeat_lost(self._deliver_trial, trial, update, experiment)
             del self._trial_events[number], self._pending_from[number]
+            self.note_taken()
             if trial.ended:
                 del self._trials[number]
                 self._completed.append(number)
