@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,15 +34,12 @@ def main() -> None:
         structure = "group" if table.group else "time"
         setting = f"data.{structure}={table.group or table.time}"
         for split in tables.splits(table, asked.splits):
-            cases = [("none", split, []), (setting, split, [setting])]
-            if table.time:  # the column that orders is not learned from, its copy is
-                train, test = (
-                    part.assign(copy=part[table.time]) for part in (split.train, split.test)
-                )
-                copied = replace(split, train=train, test=test)
-                cases.append((f"{setting}, and a copy of it", copied, [setting]))
-            for label, rows, settings in cases:
-                own, fresh = scores(rows, asked.trials, [*settings, *asked.overrides])
+            cases = [("none", []), (setting, [setting])]
+            if table.time:
+                unlearned = "data.learn_time=false"
+                cases.insert(1, (f"{setting} {unlearned}", [setting, unlearned]))
+            for label, settings in cases:
+                own, fresh = scores(split, asked.trials, [*settings, *asked.overrides])
                 group = split.test[table.group] if table.group else split.test.index
                 say(f"| {name} | {label} | {row(own, fresh, group.to_numpy())} |")
 
