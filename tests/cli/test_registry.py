@@ -18,8 +18,7 @@ def test_a_command_is_a_file_with_a_function_that_takes_a_config(command: Comman
     takes = inspect.signature(command.load()).parameters.values()
     settings = {
         "edit": ["Config", "ComposeStored"],
-        "resume": ["Callable[[], bool]"],
-        **{name: ["ComposeStored | None"] for name in ("ask", "tell")},
+        **{name: ["ComposeStored | None"] for name in ("ask", "tell", "resume")},
     }
     more = settings.get(command.name, [])
     assert [str(parameter.annotation) for parameter in takes] == ["Config", "str", *more]
