@@ -240,18 +240,11 @@ class WorkerProcess:
         self._send(VerdictsAnswered(dict.fromkeys(trials, Verdict.STOP)))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the worker rings, time is up or the process ends; return whether it ended.
-
-        Where its fork server died, the worker may live: it is killed, as nobody would read what it
-        reports from then on.
-        """
+        """Wait until the worker rings, time is up or the process ends; return whether it ended."""
         ready = wait([self._bell, self.process.sentinel], seconds)
         if self._bell in ready:
             os.read(self._bell.fileno(), 4096)  # all rings at once
-        has_ended = self.process.sentinel in ready
-        if has_ended:
-            self.kill()
-        return has_ended
+        return self.process.sentinel in ready
 
     def kill(self) -> None:
         """Kill the process and its group now."""
