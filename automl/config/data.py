@@ -91,7 +91,10 @@ class DataConfig:
     one part, or fold. It is not learned from."""
     time: str | None = None
     """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
-    fold, is judged by later rows than it trains on. It is not learned from."""
+    fold, is judged by later rows than it trains on."""
+    learn_time: bool = False
+    """The column of data.time is learned from as any other (data=csv sets it); false: it orders the
+    rows and nothing else, as in older studies."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
     split_to: str | None = None

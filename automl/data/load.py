@@ -429,6 +429,8 @@ def _digest(
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}
+    if config.time is not None and config.learn_time:
+        decides["learn_time"] = True
     return _hex(json.dumps(decides, sort_keys=True))
 
 

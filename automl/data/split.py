@@ -297,30 +297,34 @@ def _strata(classes: Targets) -> Rows | None:
 
 
 def take_related_columns(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:
-    """Take the column of `data.group` or `data.time` out of the frame.
+    """Take the column of `data.group` out of the frame, or of `data.time`, if it is not learned.
 
     Return the relations that it gives, and lines for people. Raises ConfigError for a column that
     is absent, or has cells without a group or time.
     """
     if config.group is not None:
-        column = _pop(frame, "data.group", config.group, config)
+        column = _related_column(frame, "data.group", config.group, config)
+        frame.pop(config.group)
         codes, known = cells.distinct_cells(column)
         _check_all(codes >= 0, column, f"data.group={config.group}", "which group a row is of")
         note = f"data.group={config.group}: {len(known):,} groups, each whole in one part"
         return RelatedRows(groups=codes.astype(np.int64)), [f"{note}; it is not learned from."]
     if config.time is not None:
-        column = _pop(frame, "data.time", config.time, config)
+        column = _related_column(frame, "data.time", config.time, config)
         times = _times(column)
         _check_all(np.isfinite(times), column, f"data.time={config.time}", _WHAT_TIME)
         note = f"data.time={config.time}: later rows judge what earlier ones train"
-        return RelatedRows(times=times), [f"{note}; it is not learned from."]
+        if not config.learn_time:
+            frame.pop(config.time)
+            note += "; it is not learned from"
+        return RelatedRows(times=times), [f"{note}."]
     return UNRELATED_ROWS, []
 
 
 _WHAT_TIME = "when a row was, as a number or as 2024-05-31 14:00"
 
 
-def _pop(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Series[Any]:
+def _related_column(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Series[Any]:
     if name == config.target:
         raise ConfigError(f"{key}={name}: this is the target column: name another.")
     if name not in frame.columns:
@@ -330,7 +334,7 @@ def _pop(frame: pd.DataFrame, key: str, name: str, config: DataConfig) -> pd.Ser
         raise ConfigError(
             f"{key}={name}: data.path={config.path} has no such column; it has: {listed}"
         )
-    return frame.pop(name)
+    return frame[name]
 
 
 def _times(column: pd.Series[Any]) -> npt.NDArray[np.float64]:

@@ -235,6 +235,25 @@ def test_order_is_kept_in_all_parts(table: DataConfig, folds: int) -> None:
         )
 
 
+def test_the_column_of_time_is_learned_where_that_is_asked_for(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"n": np.arange(60) % 7, "day": np.arange(60) // 2, "y": np.arange(60) % 5}
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", time="day")
+    before, since = load_dataset(config), load_dataset(replace(config, learn_time=True))
+    assert [column.name for column in before.columns.all] == ["n"]
+    assert [column.name for column in since.columns.all] == ["n", "day"]
+    assert "it is not learned from" in str(before.notes)
+    assert "it is not learned from" not in str(since.notes)
+    assert before.digest != since.digest
+    np.testing.assert_array_equal(before.train.y, since.train.y)
+    without_time = replace(config, time=None)
+    assert load_dataset(replace(without_time, learn_time=True)).digest == (
+        load_dataset(without_time).digest
+    )
+
+
 def test_a_refit_has_no_folds(table: DataConfig) -> None:
     config = replace(table, folds=5, group="shop")
     refit = load_dataset(config, RefitRows("train+validation", 0.2))

@@ -36,8 +36,9 @@ MAX_PAIRS = 8
 PROPOSED = ("*", "/", CROSSING)
 """Sums and differences helped on no table beyond chance, and harmed kernels on spirals
 (`experiments/013-tables/combined.md`); they may be named."""
-N_BY_CHANCE = 0.5
-"""Pairs that are proposed, on average, where all residuals are random."""
+N_BY_CHANCE, N_PRODUCTS_BY_CHANCE = 0.5, 0.02
+"""Pairs, and products of three, that are proposed, on average, where all residuals are random.
+Deciding on a proposal takes as long as all else; products that help stand out."""
 MIN_T, MIN_GAIN = 2.5, 0.01
 """The least gain in the error, in standard errors and as a share."""
 MAX_TARGETS = 4
@@ -68,25 +69,28 @@ def select_pairs(
     first, second = sample.rows[:half], sample.rows[half:]
     with threadpool_limits(1):  # sums, and so the choice, must not depend on the number of threads
         strongest, cells = _strongest(columns, first, targets[:half])
-        rounds = [each for each in _candidates(strongest, of_three=of_three) if each]
+        rounds = [each for each in _candidates(strongest, of_three=of_three) if each[0]]
         if not rounds:
             return ()
         residuals = targets[:half] - _out_of_fold(strongest, cells, targets[:half])
-        for candidates in rounds:
-            pairs = _propose(strongest, cells, residuals, candidates)
+        for candidates, n_by_chance in rounds:
+            pairs = _propose(strongest, cells, residuals, candidates, n_by_chance)
             if pairs and _is_gain(columns, second, targets[half:], pairs):
                 return tuple(pairs)
     return ()
 
 
-def _candidates(columns: TableColumns, *, of_three: bool) -> Iterator[list[ColumnPair]]:
-    """Yield the candidates of each round: pairs, then products of three columns.
+def _candidates(
+    columns: TableColumns, *, of_three: bool
+) -> Iterator[tuple[list[ColumnPair], float]]:
+    """Yield the candidates of each round, pairs, then products of three columns, and how many may
+    be proposed by chance.
 
     In one round, products that include a pair that decides would stand in the pair's way.
     """
-    yield [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED]
+    yield [pair for pair in candidate_pairs(columns) if pair.operation in PROPOSED], N_BY_CHANCE
     if of_three:
-        yield list(candidate_products(columns, MAX_MULTIPLIED))
+        yield list(candidate_products(columns, MAX_MULTIPLIED)), N_PRODUCTS_BY_CHANCE
 
 
 def _targets(y: Targets) -> Floats:
@@ -101,13 +105,17 @@ def _targets(y: Targets) -> Floats:
 
 
 def _propose(
-    columns: TableColumns, rows: TableRows, residuals: Floats, candidates: Sequence[ColumnPair]
+    columns: TableColumns,
+    rows: TableRows,
+    residuals: Floats,
+    candidates: Sequence[ColumnPair],
+    n_by_chance: float,
 ) -> list[ColumnPair]:
     """Return the candidates that explain most of the residuals, one after another."""
     combined, rows = add_pairs(columns, rows, candidates)
     n_numbers, n_codes = len(columns.numbers), len(columns.categories)
     bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
-    least = NormalDist().inv_cdf(1 - min(0.5, N_BY_CHANCE / len(bins)))
+    least = NormalDist().inv_cdf(1 - min(0.5, n_by_chance / len(bins)))
     found: list[ColumnPair] = []
     while len(found) < MAX_PAIRS:
         surprises = [_surprise(column, residuals) for column in bins]
