@@ -304,15 +304,16 @@ ACKNOWLEDGED = "acknowledged"
 
 def acknowledges(trial: automl.TrialContext) -> None:
     """Twelve epochs, each with a checkpoint and a value that nobody could compute again. Writes
-    down each epoch that it trains, and tells a pipe beside `studies/` what `report` has taken."""
+    down each epoch that it trains and its value, and tells a pipe beside `studies/` what `report`
+    has taken."""
     child = subprocess.Popen(["sleep", "600"], start_new_session=trial.number % 2 == 0)
     state = trial.restore()
     told = os.open(study_folder(trial).parent.parent / ACKNOWLEDGED, os.O_WRONLY)
     for epoch in range(0 if state is None else state["epoch"] + 1, N_EPOCHS):
         time.sleep(0.05)
-        with (trial.directory / "trained").open("a") as trained:
-            trained.write(f"{epoch}\n")
         value = random.SystemRandom().random()
+        with (trial.directory / "trained").open("a") as trained:
+            trained.write(f"{epoch} {value!r}\n")
         trial.report(epoch, {"val_loss": value}, checkpoint=partial(dict, epoch=epoch))
         os.write(told, f"{os.getpid()} {trial.number} {epoch} {value!r}\n".encode())
     os.close(told)
