@@ -61,7 +61,9 @@ def test_a_study_that_a_sweep_keeps_open_survives_its_kill(program: Program) -> 
     sweep.wait_until(lambda: records.n_lines() > 0, "the sweep's begin")
     assert asked(program, "n=2") == [0, 1]
     answer(program, "tell", "trial=0", "value=0.5")
-    assert answer(program, "status")["counts"]["running"] == 1
+    sweep.wait_until(  # it writes its status once a second
+        lambda: answer(program, "status")["counts"]["running"] == 1, "one that runs"
+    )
     sweep.kill()
     counts = answer(program, "status")["counts"]
     assert (counts["finished"], counts["running"], counts["interrupted"]) == (1, 1, 0)

@@ -16,7 +16,6 @@ import json
 import os
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -233,11 +232,16 @@ class LineCounter:
     def count(self, offset: int | None = None) -> int:
         """Return how many lines end before `offset`, or before the end of the file.
 
-        Return 0 if there is no file, and what was counted before if the disk fails.
+        Return 0 if there is no file, and what was counted before if the disk fails. Raises
+        PermissionError for a file that may not be read.
         """
-        with suppress(OSError):
+        try:
             self._count_on(offset)
-        return self._n_lines if self._path.exists() else 0
+        except PermissionError:
+            raise
+        except OSError:
+            return self._n_lines if self._path.exists() else 0
+        return self._n_lines
 
     def _count_on(self, offset: int | None) -> None:
         fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
