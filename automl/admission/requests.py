@@ -34,8 +34,8 @@ SEEN_PEAK_MARGIN = 1.05
 SURVEY_MARGIN = 1.5
 """Margin from a survey to a peak, before any trial is measured."""
 SURVEY_BASE_BYTES = 64 * 2**20
-"""Added to it for the workspaces of libraries, which a survey does not see: 64 MiB on an H200, and
-more for convolutions (experiments/006-packing/gpu.md)."""
+"""Bytes that a surveyed request has besides, for workspaces of libraries, which no survey sees:
+64 MiB on an H200, and more for convolutions (experiments/006-packing/gpu.md)."""
 JOIN_MARGIN = 1.2
 """Margin from what most trials held to the room in which a trial of unknown size joins others.
 
@@ -204,10 +204,10 @@ class RequestMaker:
         learned = self.measurements.bound_bytes(structure, kind, n_lanes)
         if learned is not None:
             return _with_memory(request, learned, RequestSource.LEARNED)
-        by_arithmetic = n_lanes * structure.total_bytes
+        size_bytes = n_lanes * structure.total_bytes
         if structure.source is RequestSource.SURVEYED:
-            by_arithmetic = SURVEY_BASE_BYTES + SURVEY_MARGIN * by_arithmetic
-        return _with_memory(request, math.ceil(by_arithmetic), structure.source)
+            size_bytes = SURVEY_BASE_BYTES + SURVEY_MARGIN * size_bytes
+        return _with_memory(request, math.ceil(size_bytes), structure.source)
 
     def _structure(
         self, params: Params, kind: DeviceKind, estimate: ResourceRequest

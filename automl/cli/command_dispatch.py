@@ -17,16 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, conf_dir, default_options
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.models.family import load_families
-
-if TYPE_CHECKING:
-    pass
 
 KEYS = {
     "study": "name n_trials timeout_seconds metric direction seed dir",

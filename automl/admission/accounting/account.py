@@ -21,9 +21,9 @@ from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.trial import DeviceId, ProcessId
 
 CONTEXT_BOUND_BYTES = 1024**3
-"""The most that a new process takes of a GPU before its first tensor (518 to 650 MiB
-on an H200, driver 580: experiments/006-packing/gpu.md). It counts until the driver shows the real
-figure."""
+"""The most that a new process takes of a GPU before its first tensor (518 to 650 MiB on an
+H200, driver 580: experiments/006-packing/gpu.md). It counts until the driver shows the real figure.
+"""
 
 
 DISTURBING_SHARE = 0.05
