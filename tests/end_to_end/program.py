@@ -52,6 +52,16 @@ class Done:
     stderr: str
 
 
+PROGRAM_PATH = os.pathsep.join(
+    [
+        GUARD,
+        str(ROOT),
+        *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != GUARD and p),
+    ]
+)
+"""Where programs look for modules: the same for all, as only then one warm server suits them."""
+
+
 class Running:
     """A program that may still run, in a session of its own; what it says goes to two files."""
 
@@ -121,7 +131,7 @@ class Program:
         self.folder = folder
         self.environment = {
             **{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"},
-            "PYTHONPATH": os.pathsep.join([GUARD, str(ROOT), os.environ["PYTHONPATH"]]),
+            "PYTHONPATH": PROGRAM_PATH,
         }
         self._started: list[Running] = []
 
