@@ -244,7 +244,7 @@ NUMBER_OPERATIONS, CROSSING = ("+", "-", "*", "/"), "&"
 
 
 @dataclass(frozen=True)
-class ColumnPair:
+class CombinedColumn:
     """Two columns that are combined to one more, or the three columns of a product.
 
     `combined_columns.py` computes the cells.
@@ -279,7 +279,7 @@ class TableColumns:
     all: tuple[Column, ...]
     readings: tuple[Reading, ...] = ()
     """Readings of the table's columns that numbers are made of."""
-    pairs: tuple[ColumnPair, ...] = ()
+    pairs: tuple[CombinedColumn, ...] = ()
     """The pairs that the last columns of `all` are made of, in their order."""
 
     @cached_property
@@ -361,7 +361,7 @@ class TableColumns:
         for column in columns:
             if isinstance(column, NumberColumn) and column.made_of:
                 _check_made(column, makes[column.made_of])
-        pairs = tuple(ColumnPair(**pair) for pair in plain.get("pairs", ()))
+        pairs = tuple(CombinedColumn(**pair) for pair in plain.get("pairs", ()))
         _check_pairs(columns, pairs)
         return cls(columns, readings, pairs)
 
@@ -381,7 +381,7 @@ def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
         raise ValueError(f"nothing makes the column {column.name[:50]!r}")
 
 
-def _check_pairs(columns: Sequence[Column], pairs: Sequence[ColumnPair]) -> None:
+def _check_pairs(columns: Sequence[Column], pairs: Sequence[CombinedColumn]) -> None:
     """Raise ValueError unless the last columns are made of these pairs of the columns before."""
     n_own = len(columns) - len(pairs)
     own = {column.name: column for column in columns[:n_own]}

@@ -16,7 +16,7 @@ from automl.config import ColumnKind, DataConfig
 from automl.data.columns import (
     PLAIN_NUMBERS_REASON,
     CategoryColumn,
-    ColumnPair,
+    CombinedColumn,
     TableColumns,
     source_column,
 )
@@ -100,7 +100,7 @@ def column_notes(
     return lines
 
 
-def pair_notes(columns: TableColumns, giveaways: Sequence[ColumnPair]) -> list[str]:
+def pair_notes(columns: TableColumns, giveaways: Sequence[CombinedColumn]) -> list[str]:
     """Return the lines about combined columns: those that models get, and those that give the
     target away."""
     lines = _line("combined columns", columns.pair_names, "data.combine=off leaves them out")

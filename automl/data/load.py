@@ -37,7 +37,7 @@ from automl.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from automl.data.columns import ColumnPair, TableColumns
+    from automl.data.columns import CombinedColumn, TableColumns
     from automl.data.dataset import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import Rows, RowSplit
@@ -111,7 +111,7 @@ def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ..
 
 def _column_rows(
     source: TableSource, preprocessing: Preprocessing, train: DatasetPart
-) -> tuple[list[str], list[ColumnPair], list[ColumnRow]]:
+) -> tuple[list[str], list[CombinedColumn], list[ColumnRow]]:
     """Return the columns and the pairs that give the target away, and a row about each column.
 
     All are empty for sources whose columns are known beforehand.
@@ -267,7 +267,7 @@ def _combine_columns(
 
 def _named_pairs(
     config: DataConfig, columns: TableColumns, *, is_strict: bool
-) -> tuple[ColumnPair, ...]:
+) -> tuple[CombinedColumn, ...]:
     """Return the pairs that the setting names. Raises ConfigError for an unknown one if strict: in
     a final training a column of the search may have become constant."""
     from automl.data.combined_columns import find_pair

@@ -30,7 +30,7 @@ from automl.data.columns import (
     MIN_CATEGORY_SHARE,
     CategoryColumn,
     Column,
-    ColumnPair,
+    CombinedColumn,
     NumberColumn,
     TableColumns,
     source_column,
@@ -93,7 +93,7 @@ class Preprocessing:
         """
         return cls(TableColumns.from_plain(plain))
 
-    def with_pairs(self, rows: TableRows, pairs: Sequence[ColumnPair]) -> Preprocessing:
+    def with_pairs(self, rows: TableRows, pairs: Sequence[CombinedColumn]) -> Preprocessing:
         """Return the preprocessing with a combined column of each pair, learned from `rows`."""
         return replace(self, columns=add_pairs(self.columns, rows, pairs)[0])
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import CROSSING, ColumnPair, TableColumns
+from automl.data.columns import CROSSING, CombinedColumn, TableColumns
 from automl.data.combined_columns import add_pairs, candidate_pairs, candidate_products
 from automl.data.dataset import DatasetPart, Places, TableRows, Targets
 from automl.data.features import scaled_numbers
@@ -53,7 +53,7 @@ def draw_sample(n_rows: int, seed: int) -> Places:
 
 def select_pairs(
     columns: TableColumns, sample: DatasetPart, *, of_three: bool = False
-) -> tuple[ColumnPair, ...]:
+) -> tuple[CombinedColumn, ...]:
     """Return the pairs whose combined columns improve predictions; mostly none.
 
     `sample` holds rows in random order. With `of_three`, products of three columns are tried where
@@ -82,7 +82,7 @@ def select_pairs(
 
 def _candidates(
     columns: TableColumns, *, of_three: bool
-) -> Iterator[tuple[list[ColumnPair], float]]:
+) -> Iterator[tuple[list[CombinedColumn], float]]:
     """Yield the candidates of each round, pairs, then products of three columns, and how many may
     be proposed by chance.
 
@@ -108,15 +108,15 @@ def _propose(
     columns: TableColumns,
     rows: TableRows,
     residuals: Floats,
-    candidates: Sequence[ColumnPair],
+    candidates: Sequence[CombinedColumn],
     n_by_chance: float,
-) -> list[ColumnPair]:
+) -> list[CombinedColumn]:
     """Return the candidates that explain most of the residuals, one after another."""
     combined, rows = add_pairs(columns, rows, candidates)
     n_numbers, n_codes = len(columns.numbers), len(columns.categories)
     bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
     least = NormalDist().inv_cdf(1 - min(0.5, n_by_chance / len(bins)))
-    found: list[ColumnPair] = []
+    found: list[CombinedColumn] = []
     while len(found) < MAX_PAIRS:
         surprises = [_surprise(column, residuals) for column in bins]
         best = int(np.argmax(surprises))
@@ -143,7 +143,7 @@ def _strongest(
 
 
 def _is_gain(
-    columns: TableColumns, rows: TableRows, targets: Floats, pairs: Sequence[ColumnPair]
+    columns: TableColumns, rows: TableRows, targets: Floats, pairs: Sequence[CombinedColumn]
 ) -> bool:
     """Return whether the pairs' columns reduce the error on unseen rows, and by enough.
 
