@@ -302,7 +302,7 @@ def lasts_a_minute(trial: automl.TrialContext) -> None:
 ACKNOWLEDGED = "acknowledged"
 
 
-def acknowledges(trial: automl.TrialContext) -> None:
+def acknowledges(trial: automl.TrialContext, *, dies: bool = False) -> None:
     """Twelve epochs, each with a checkpoint and a value that nobody could compute again. Writes
     down each epoch that it trains and its value, and tells a pipe beside `studies/` what `report`
     has taken."""
@@ -314,11 +314,27 @@ def acknowledges(trial: automl.TrialContext) -> None:
         value = random.SystemRandom().random()
         with (trial.directory / "trained").open("a") as trained:
             trained.write(f"{epoch} {value!r}\n")
-        trial.report(epoch, {"val_loss": value}, checkpoint=partial(dict, epoch=epoch))
+        dies_now = dies and epoch == trial.number % N_EPOCHS
+        get_state = partial(_die_once_logged, trial, value) if dies_now else partial(dict)
+        trial.report(epoch, {"val_loss": value}, checkpoint=partial(get_state, epoch=epoch))
         os.write(told, f"{os.getpid()} {trial.number} {epoch} {value!r}\n".encode())
     os.close(told)
     child.kill()
     child.wait()
+
+
+def dies_in_a_report(trial: automl.TrialContext) -> None:
+    """As `acknowledges`, but its process dies once between a value's way and its checkpoint."""
+    acknowledges(trial, dies=not (trial.directory / "died").exists())
+
+
+def _die_once_logged(trial: automl.TrialContext, value: float, epoch: int) -> dict[str, int]:
+    log = study_folder(trial) / "events.log"
+    while repr(value) not in log.read_text():
+        time.sleep(0.01)
+    (trial.directory / "died").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {"epoch": epoch}  # never
 
 
 def trains_on_its_state(trial: automl.TrialContext) -> None:
