@@ -259,7 +259,7 @@ def test_nothing_outlives_a_parent_that_was_killed(
     output = tmp_path / "trial-00000.log"
     assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
     pids = [int(word) for word in output.read_text().split()]
-    assert len(pids) == 3, "the worker, its child, and one with a session of its own"
+    assert len(pids) == 4, "the worker, its child, and two with sessions and files of their own"
     assert all(map(is_running, pids))
     kill(parent.pid, signal.SIGKILL)
     parent.wait()
