@@ -45,7 +45,7 @@ _QUARTILES_OF_NORMAL = 1.349
 
 def candidate_pairs(columns: TableColumns) -> Iterator[CombinedColumn]:
     """Yield all pairs of number columns, by each operation, and all pairs of category columns."""
-    for left, right in combinations([column.name for column in columns.own.numbers], 2):
+    for left, right in combinations(_number_names(columns), 2):
         yield from (CombinedColumn(left, operation, right) for operation in _OPERATIONS)
         yield CombinedColumn(right, "/", left)
     for left, right in combinations([column.name for column in columns.own.categories], 2):
@@ -54,17 +54,21 @@ def candidate_pairs(columns: TableColumns) -> Iterator[CombinedColumn]:
 
 def candidate_products(columns: TableColumns, most: int) -> Iterator[CombinedColumn]:
     """Yield the product of each three of the first `most` number columns."""
-    names = [column.name for column in columns.own.numbers[:most]]
-    for first, second, third in combinations(names, 3):
+    for first, second, third in combinations(_number_names(columns)[:most], 3):
         yield CombinedColumn(first, "*", second, third)
+
+
+def _number_names(columns: TableColumns) -> list[str]:
+    """Return the names of the number columns, without target-encoded ones, whose cells are none."""
+    return [column.name for column in columns.own.numbers if column.encoded_class is None]
 
 
 def find_pair(columns: TableColumns, text: str) -> CombinedColumn | None:
     """Return the pair, or the product of three, that a text such as `price / area` names; None if
     it names none."""
     for place, operation in enumerate(text):
-        kind = columns.own.categories if operation == CROSSING else columns.own.numbers
-        names = {column.name for column in kind}
+        categories = {column.name for column in columns.own.categories}
+        names = categories if operation == CROSSING else {*_number_names(columns)}
         left, right = text[:place].strip(), text[place + 1 :].strip()
         if operation not in (*_OPERATIONS, CROSSING) or left not in names:
             continue

@@ -15,7 +15,7 @@ import pytest
 from automl.config import DataConfig, DataKind
 from automl.data.columns import CombinedColumn, TableColumns
 from automl.data.combined_columns import add_pairs, find_pair
-from automl.data.dataset import Dataset, DatasetPart, RefitRows
+from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.model_findings import permutation_importances
@@ -48,8 +48,7 @@ def learned(frame: Frame) -> Preprocessing:
 
 def chosen(frame: Frame, y: Any) -> list[str]:
     preprocessing = Preprocessing.fit(frame)
-    part = DatasetPart(preprocessing.read(frame), np.asarray(y))
-    return [pair.name for pair in select_pairs(preprocessing.columns, part, of_three=True)]
+    return [pair.name for pair in select_pairs(preprocessing, frame, np.asarray(y), of_three=True)]
 
 
 def test_cells_follow_from_those_of_the_row() -> None:
