@@ -24,13 +24,13 @@ from automl.trial import MetricsReported, TrialStarted
 from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise
 from tests.processes import LEFT_SECONDS, describe, is_running, left_processes
 
 pytestmark = pytest.mark.slow
 
 FULL_ROUNDS = 30
-ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
+ROUNDS = range(FULL_ROUNDS * SEED, FULL_ROUNDS * SEED + min(N_POINTS, FULL_ROUNDS))
 N_TRIALS = 40 if N_POINTS > 1 else 16
 N_LIVE = 8
 STOPPED_SECONDS = 45.0 if N_POINTS > 1 else 3.0
