@@ -167,7 +167,8 @@ def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[Fau
     running = program.start_stopped(*sweep.words_with(fault))
     trace = program.folder / "trace"
     with traced(running, trace, "-y", "-e", f"trace={','.join(CALLS)}"):
-        done = running.wait()
+        running.process.wait(LIMIT_SECONDS)
+    done = running.wait()
     assert done.code == 0, done.stderr
     study = program.folder / "studies" / STUDY
     seen: Counter[tuple[str, str, str]] = Counter()

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +24,13 @@ from automl.trial import MetricsReported, TrialStarted
 from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise
 from tests.processes import LEFT_SECONDS, describe, is_running, left_processes
 
 pytestmark = pytest.mark.slow
 
 FULL_ROUNDS = 30
-ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
+ROUNDS = range(FULL_ROUNDS * SEED, FULL_ROUNDS * SEED + min(N_POINTS, FULL_ROUNDS))
 N_TRIALS = 40 if N_POINTS > 1 else 16
 N_LIVE = 8
 STOPPED_SECONDS = 45.0 if N_POINTS > 1 else 3.0
@@ -40,10 +40,15 @@ WORDS = (
     "training.checkpoint_every_seconds=0",
     f"admission.max_concurrent_trials={N_LIVE}",
     f"admission.max_trials_per_device={N_LIVE}",
-    "admission.request=1MiB",
     "pruner=none",
     "sampler=random",
     "devices=host",
+)
+ALONE = ("admission.request=1MiB", *mine("acknowledges"))
+N_PACK_EPOCHS = 200
+PACKS = (
+    *(f"training.epochs={N_PACK_EPOCHS}", "data.n_train=64", "data.n_validation=32"),
+    "space={lr: {low: 0.001, high: 0.1, log: true}}",
 )
 
 
@@ -74,14 +79,28 @@ class OutsideLog:
         os.close(self._fd)
 
 
+class RecordedValues(OutsideLog):
+    """What a study's record has, whose trials tell nobody else; a value there never changes."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.values = {}
+        self.workers = {}
+
+    def read(self) -> None:
+        before, losses = self.values, self._records.losses()
+        self.values = {key: [metrics["val_loss"]] for key, metrics in losses.items()}
+        assert {key: self.values.get(key) for key in before} == before
+
+
 class KilledSweep:
     """A sweep of which one process after another is killed."""
 
     def __init__(
-        self, program: Program, log: OutsideLog, seed: int, objective: str = "acknowledges"
+        self, program: Program, log: OutsideLog, seed: int, words: Sequence[str] = ALONE
     ) -> None:
         self._program, self._log = program, log
-        self._words = (*WORDS, *mine(objective))
+        self._words = (*WORDS, *words)
         self._chance = random.Random(seed)
         self.records = Records(program.folder, "killed")
         self._running: Running | None = None
@@ -92,8 +111,9 @@ class KilledSweep:
         self.left: list[str] = []
         """Processes that outlived the sweep, or the process that they were below, by 3 s."""
 
-    def kill(self, find: Callable[[KilledSweep], int | None]) -> None:
-        """Kill what `find` finds once some more reports have come; start the sweep if none runs."""
+    def kill(self, what: str) -> None:
+        """Kill what that method finds once some more reports have come; start the sweep if none
+        runs."""
         if self._running is None:
             self._running = self._program.start(*self._words)
         running, until = self._running, len(self._log.values) + self._chance.randint(1, 40)
@@ -103,12 +123,12 @@ class KilledSweep:
             return len(self._log.values) >= until or running.process.poll() is not None
 
         running.wait_until(is_time, "more reports") if running.process.poll() is None else None
-        pid = find(self) if running.process.poll() is None else None
+        pid = getattr(self, what)() if running.process.poll() is None else None
         if pid is None:
             return
         below = psutil.Process(abs(pid)).children(recursive=True)
         os.kill(pid, signal.SIGKILL)
-        self.kills.append(f"{time.time():.3f} {find.__name__} {abs(pid)}")
+        self.kills.append(f"{time.time():.3f} {what} {abs(pid)}")
         if abs(pid) == running.process.pid:
             running.process.wait()
             self._running = None
@@ -118,14 +138,14 @@ class KilledSweep:
             left = [describe(process) for process in outlive if is_running(process.pid)]
         self.left += [f"{process}, after {self.kills[-1]}" for process in left]
 
-    def stop(self, find: Callable[[KilledSweep], int | None]) -> None:
-        """Stop what `find` finds for a while once there are some reports; the sweep then ends."""
+    def stop(self, what: str) -> None:
+        """Stop what that method finds for a while; the sweep goes on then, and ends."""
         self._running = running = self._program.start(*self._words)
         found: list[int] = []
 
         def is_found() -> bool:
             self._log.read()
-            pid = find(self) if len(self._log.values) > N_LIVE else None
+            pid = getattr(self, what)() if len(self._log.values) > N_LIVE else None
             found.extend(filter(None, [pid]))
             return bool(found)
 
@@ -190,15 +210,23 @@ def outside_log(program: Program) -> Iterator[OutsideLog]:
     log.close()
 
 
-TARGETS = (
-    KilledSweep.deliverer,
-    KilledSweep.worker,
-    KilledSweep.main,
-    KilledSweep.worker,
-    KilledSweep.fork_server,
-    KilledSweep.group,
-    KilledSweep.main,
-)
+class KilledPacks(KilledSweep):
+    """A sweep of packs, whose processes are found by their parents."""
+
+    def worker(self) -> int | None:
+        assert self._running is not None
+        found = psutil.Process(self._running.process.pid).children(recursive=True)
+        workers = [process.pid for process in found if process.ppid() == self.fork_server()]
+        return self._chance.choice(workers) if workers else None
+
+    def fork_server(self) -> int | None:
+        assert self._running is not None
+        children = psutil.Process(self._running.process.pid).children()
+        return next((child.pid for child in children if child.children()), None)
+
+
+TARGETS = ("deliverer", "worker", "main", "worker", "fork_server", "group", "main")
+PACK_TARGETS = ("deliverer", "worker", "main", "fork_server", "group", "main")
 
 
 @pytest.mark.timeout(600)
@@ -211,38 +239,55 @@ def test_whatever_is_killed_nothing_acknowledged_is_lost_or_done_twice(
         sweep.kill(target)
     sweep.finish()
     check_nothing_is_lost(sweep, outside_log, "kills", note_promise)
-    note_promise("processes left 3 s after kills", len(sweep.kills), len(sweep.left))
-    assert sweep.left == []
+    check_nothing_is_left(sweep, note_promise)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "find", [find for find in dict.fromkeys(TARGETS) if find is not KilledSweep.group]
-)
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_packs_that_are_killed_lose_nothing_and_do_nothing_twice(
+    program: Program, seed: int, note_promise: NotePromise
+) -> None:
+    recorded = RecordedValues(Records(program.folder, "killed"))
+    sweep = KilledPacks(program, recorded, seed, PACKS)
+    for target in random.Random(seed).sample(PACK_TARGETS, len(PACK_TARGETS)):
+        sweep.kill(target)
+    sweep.finish()
+    sweep.records.check_exact(N_TRIALS, N_PACK_EPOCHS, ["val_loss"])
+    note_promise("recorded metrics of packs after kills", len(recorded.values), 0)
+    check_nothing_is_left(sweep, note_promise)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("what", ["deliverer", "worker", "main", "fork_server"])
 def test_whatever_is_stopped_for_a_while_goes_on(
     program: Program,
     outside_log: OutsideLog,
-    find: Callable[[KilledSweep], int | None],
+    what: str,
     note_promise: NotePromise,
 ) -> None:
     sweep = KilledSweep(program, outside_log, 0)
-    sweep.stop(find)
+    sweep.stop(what)
     sweep.finish()
-    what = f"{find.__name__} stopped for {STOPPED_SECONDS:.0f} s"
-    check_nothing_is_lost(sweep, outside_log, what, note_promise)
+    fault = f"{what} stopped for {STOPPED_SECONDS:.0f} s"
+    check_nothing_is_lost(sweep, outside_log, fault, note_promise)
 
 
 def test_of_two_values_of_a_step_the_first_counts(
     program: Program, outside_log: OutsideLog, note_promise: NotePromise
 ) -> None:
     """Each trial's process dies when the sweep has a value, and `report` has not returned."""
-    sweep = KilledSweep(program, outside_log, 0, "dies_in_a_report")
+    sweep = KilledSweep(program, outside_log, 0, (ALONE[0], *mine("dies_in_a_report")))
     sweep.finish()
     check_nothing_is_lost(sweep, outside_log, "deaths in a report", note_promise)
     losses, differ = sweep.records.losses(), []
     for (trial, step), values in outside_log.values.items():
         differ += [trial] if losses[trial, step]["val_loss"] not in values else []
     assert sorted(differ) == [*range(N_TRIALS)]
+
+
+def check_nothing_is_left(sweep: KilledSweep, note_promise: NotePromise) -> None:
+    note_promise("processes left 3 s after kills", len(sweep.kills), len(sweep.left))
+    assert sweep.left == []
 
 
 def check_nothing_is_lost(
