@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from automl.execution.child_calls import ProcessConfinement, call_confined
+from automl.execution.child_calls import ProcessConfinement, call_confined, stream_confined
 from automl.trial import ProcessEntry
 from tests.execution.supervised import wait_until
 from tests.processes import is_running
@@ -23,7 +25,11 @@ ENDS = ProcessEntry(f"{__name__}:leave_a_daemon")
 
 def leave_a_daemon(config: object) -> list[int]:
     daemon = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    return [os.getpid(), daemon.pid]
+    return [os.getppid(), os.getpid(), daemon.pid]
+
+
+def stream_and_leave_a_daemon(config: object) -> Iterator[list[int]]:
+    yield leave_a_daemon(config)
 
 
 def hang_with_a_daemon(folder: str) -> None:
@@ -36,7 +42,16 @@ def hang_with_a_daemon(folder: str) -> None:
 def test_nothing_that_it_started_is_left() -> None:
     pids = call_confined(ENDS, ProcessConfinement())
     assert isinstance(pids, list)
-    assert [is_running(pid) for pid in pids] == [False, False]
+    assert not any(map(is_running, pids))
+
+
+def test_nothing_is_left_though_nobody_asks_for_more() -> None:
+    entry = ProcessEntry(f"{__name__}:stream_and_leave_a_daemon")
+    with closing(stream_confined(entry, ProcessConfinement())) as items:
+        pids = next(items)
+        assert isinstance(pids, list)
+        assert wait_until(lambda: not is_running(pids[0]), 60), "what supervises it"
+        assert not any(map(is_running, pids))
 
 
 CALLING = f"""
