@@ -163,14 +163,13 @@ def test_a_trial_goes_on_from_the_checkpoint_before_a_damaged_one(
     for step in range(3):
         trial.report(step, {"val_loss": 0.5}, lambda step=step: {"epoch": step})  # type: ignore[misc]
     last = trial.directory / "last.pt"
-    for whole_steps in ([0, 1], [0, 1, 2]):
+    for _ in range(2):
         last.write_bytes(last.read_bytes()[:-100])
         listener = Listener()
         trial, record = make_trial(tmp_path, listener)
-        assert trial.restore() == {"epoch": whole_steps[-1]}
-        assert [step for step, _ in listener.reports] == whole_steps
-        for step in (whole_steps[-1] + 1, whole_steps[-1] + 2):
-            trial.report(step, {"val_loss": 0.5}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+        assert trial.restore() == {"epoch": 1}
+        assert [step for step, _ in listener.reports] == [0, 1]
+        trial.report(2, {"val_loss": 0.5}, lambda: {"epoch": 2})
     assert caplog.text.count("trial 0 goes on from the checkpoint before") == 2
     assert caplog.text.count(str(last)) == 2
     record.finish()
