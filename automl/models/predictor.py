@@ -56,7 +56,7 @@ class Predictor(LoadedModel):
     ) -> None:
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
-        super().__init__(content, path, _read_model(state, file_bytes, build))
+        super().__init__(content, path, read_model(state, file_bytes, build))
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.no_export_reason = _no_export_reason(state)
@@ -193,12 +193,12 @@ class Predictor(LoadedModel):
         )
 
 
-def _read_model(
+def read_model(
     state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
 ) -> TrainedModel:
     """Return the model of a state, or the mean of its members."""
     if MEMBERS_KEY not in state:
-        return load_heavy_side(_family_class(state)).read_model(
+        return load_heavy_side(family_class(state)).read_model(
             state, file_bytes=file_bytes, build=build
         )
     members = model_file.parse_list(
@@ -209,7 +209,7 @@ def _read_model(
     models = []
     shared = {name: value for name, value in state.items() if name != MEMBERS_KEY}
     for member in ({**shared, **own} for own in members):
-        side = load_heavy_side(_family_class(member))
+        side = load_heavy_side(family_class(member))
         models.append(side.read_model(member, file_bytes=file_bytes, build=build))
     weights = model_file.parse_shares(state.get(MEMBER_WEIGHTS_KEY), len(models))
     sizes = model_file.parse_sizes(state.get(MEMBER_SIZES_KEY), len(models))
@@ -220,18 +220,18 @@ def _read_model(
 def _export_formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
     """Return the export formats that the families of all members have."""
     members = state.get(MEMBERS_KEY, [{}])
-    by_member = [_family_class({**state, **member}).export_formats for member in members]
+    by_member = [family_class({**state, **member}).export_formats for member in members]
     return tuple(kind for kind in by_member[0] if all(kind in formats for formats in by_member))
 
 
 def _no_export_reason(state: Mapping[str, Any]) -> str:
     """Return the reason of the first member that has one."""
     members = state.get(MEMBERS_KEY, [{}])
-    reasons = [_family_class({**state, **member}).no_export_reason for member in members]
+    reasons = [family_class({**state, **member}).no_export_reason for member in members]
     return next(filter(None, reasons), "")
 
 
-def _family_class(state: Mapping[str, Any]) -> type[Family]:
+def family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
     name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
     known = load_families()
@@ -307,7 +307,7 @@ def _make_predictor(
         return Predictor(content, path, file_bytes, build)
     from automl.models.array_predictor import ArrayPredictor  # loads torch
 
-    model = load_heavy_side(_family_class(state)).read_model(
+    model = load_heavy_side(family_class(state)).read_model(
         state, file_bytes=file_bytes, build=build
     )
     return ArrayPredictor(content, path, model)
