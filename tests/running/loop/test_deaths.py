@@ -6,6 +6,7 @@ A failing case is a few kills, which Hypothesis makes fewer and earlier.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -53,16 +54,17 @@ def test_nothing_is_lost_or_done_twice_wherever_a_sweep_dies(
 
 
 def test_what_only_the_log_knows_to_have_ended_is_not_trained_again(tmp_path: Path) -> None:
-    study = open_study(tmp_path, 2)
-    try:
+    with closing(open_study(tmp_path, 2)) as study:
         assert [asked.number for asked in (study.ask(), study.ask()) if asked] == [0, 1]
-        ended, told = FinishedOutcome(0, 2.0, 0.5), list[TrialOutcome]()
-        with EventLog.open(tmp_path / "events.log") as log:
-            log.append(TrialStarted(0, 1.0, params={}, device="cpu"))
-            log.append(ended)
-            left = take_over_trials(study, log.record, told.append)
-    finally:
-        study.close()
+    ended, told = FinishedOutcome(0, 2.0, 0.5), list[TrialOutcome]()
+    with EventLog.open(tmp_path / "events.log") as log:
+        log.append(TrialStarted(0, 1.0, params={}, device="cpu"))
+        log.append(ended)
+    with (
+        closing(open_study(tmp_path, 2)) as study,
+        EventLog.open(tmp_path / "events.log") as log,
+    ):
+        left = take_over_trials(study, log.record, told.append)
     assert told == [ended]
     assert [waiting.trial.number for waiting in left] == [1]
 
