@@ -388,6 +388,11 @@ class LoadedModel:
         return study_around(self.path)
 
 
+MAX_ENSEMBLE_LEAVES = 2_400_000
+"""Number of leaves of an ensemble's forests that take 50 MB as ONNX, at 20.5 bytes each (white wine
+of seven classes). An `ensemble.pt` takes 9 bytes for each."""
+
+
 @dataclass(frozen=True)
 class EnsembleFileJob:
     """Describes an `ensemble.pt` to write, and the models to choose from. Picklable."""
@@ -402,6 +407,8 @@ class EnsembleFileJob:
     """Target (`module:function`) that builds a network of the user; None: there is none."""
     plots: str | None = None
     """Folder for pictures of the findings; None: none are drawn."""
+    max_leaves: int = MAX_ENSEMBLE_LEAVES
+    """Number of leaves above which forests lose trees, if the ensemble's loss allows it."""
 
 
 @dataclass(frozen=True)
@@ -418,6 +425,8 @@ class EnsembleFileResult:
     """How many rows each model that could be chosen predicts per second, by trial."""
     not_drawn: str = ""
     """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
+    note: str = ""
+    """What was done so that the file stays small; empty: nothing."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Predictor(LoadedModel):
     ) -> None:
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
-        super().__init__(content, path, _read_model(state, file_bytes, build))
+        super().__init__(content, path, read_model(state, file_bytes, build))
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.no_export_reason = _no_export_reason(state)
@@ -227,14 +227,14 @@ class EncodedModel:
 def _read_single(
     state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
 ) -> TrainedModel:
-    side = load_heavy_side(_family_class(state))
+    side = load_heavy_side(family_class(state))
     model = side.read_model(state, file_bytes=file_bytes, build=build)
     if model_file.ENCODING_KEY not in state:
         return model
     return EncodedModel(model, TargetEncoding.from_plain(state[model_file.ENCODING_KEY]))
 
 
-def _read_model(
+def read_model(
     state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
 ) -> TrainedModel:
     """Return the model of a state, or the mean of its members."""
@@ -256,18 +256,18 @@ def _read_model(
 def _export_formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
     """Return the export formats that the families of all members have."""
     members = state.get(MEMBERS_KEY, [{}])
-    by_member = [_family_class({**state, **member}).export_formats for member in members]
+    by_member = [family_class({**state, **member}).export_formats for member in members]
     return tuple(kind for kind in by_member[0] if all(kind in formats for formats in by_member))
 
 
 def _no_export_reason(state: Mapping[str, Any]) -> str:
     """Return the reason of the first member that has one."""
     members = state.get(MEMBERS_KEY, [{}])
-    reasons = [_family_class({**state, **member}).no_export_reason for member in members]
+    reasons = [family_class({**state, **member}).no_export_reason for member in members]
     return next(filter(None, reasons), "")
 
 
-def _family_class(state: Mapping[str, Any]) -> type[Family]:
+def family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
     name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
     known = load_families()
@@ -343,7 +343,7 @@ def _make_predictor(
         return Predictor(content, path, file_bytes, build)
     from automl.models.array_predictor import ArrayPredictor  # loads torch
 
-    model = load_heavy_side(_family_class(state)).read_model(
+    model = load_heavy_side(family_class(state)).read_model(
         state, file_bytes=file_bytes, build=build
     )
     return ArrayPredictor(content, path, model)
