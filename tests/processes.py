@@ -33,9 +33,21 @@ def processes_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+def describe(process: psutil.Process) -> str:
+    """Return what a process runs, whose child it is, and how old it is."""
+    try:
+        with process.oneshot():
+            command = " ".join(process.cmdline()) or process.name()
+            age_seconds = time.time() - process.create_time()
+            parent, state = process.ppid(), process.status()
+    except psutil.Error as error:
+        return str(error)
+    return f"{process.pid} below {parent}, {state}, {age_seconds:.1f} s old: {command[:200]}"
+
+
 def left_processes(folder: Path) -> list[str]:
-    """Return the commands of processes that are still there `LEFT_SECONDS` from now."""
+    """Return the processes that are still there `LEFT_SECONDS` from now."""
     deadline = time.monotonic() + LEFT_SECONDS
     while (found := processes_in(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return [" ".join(process.cmdline()) for process in found if is_running(process.pid)]
+    return [describe(process) for process in found if is_running(process.pid)]

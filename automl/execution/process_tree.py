@@ -28,7 +28,7 @@ from automl.record.texts import fit_line
 
 _PR_SET_CHILD_SUBREAPER = 36
 """The operation's number in <linux/prctl.h>."""
-_F_SETSIG = 10
+F_SETSIG = 10
 """The command's number in <fcntl.h>; Python's fcntl module does not name it."""
 _KILL_SECONDS = 2.0
 _POLL_SECONDS = 0.002
@@ -151,6 +151,19 @@ def process_tree_bytes(pid: int) -> int:
     return sum(_proportional_bytes(p) for p in (pid, *find_descendants(pid)))
 
 
+def run_forked_child(target: Callable[..., None], *args: object) -> None:
+    """Call `target` in a process that was forked from the server, which may then end without it.
+
+    multiprocessing gives each of these processes the pipe whose closing ends the server. A program
+    that a trial starts may inherit it, and in a session of its own it would then outlive a sweep
+    that is killed, together with the server that has to end it.
+    """
+    server = vars(sys.modules["multiprocessing.forkserver"])["_forkserver"]
+    os.close(server._forkserver_alive_fd)
+    server._forkserver_alive_fd = None
+    target(*args)
+
+
 def die_with_parent() -> None:
     """Make this process a group of its own that is killed whole when the parent is gone."""
     os.setsid()
@@ -160,11 +173,17 @@ def die_with_parent() -> None:
     if not sys.platform.startswith("linux"):
         threading.Thread(target=_watch, args=(sentinel,), daemon=True).start()
         return
-    fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(sentinel, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([sentinel], [], [], 0)[0]:  # the parent died before the signal was set up
-        kill_own_group()
+    kill_when_closed(sentinel, -os.getpgrp())
+
+
+def kill_when_closed(pipe: int, owner: int) -> None:
+    """Let the kernel kill a process, or a group (a negative number), when a pipe's other end closes
+    (Linux)."""
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, owner)
+    fcntl.fcntl(pipe, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:  # it was closed before the signal was set up
+        os.kill(owner, signal.SIGKILL)
 
 
 def kill_own_group() -> None:

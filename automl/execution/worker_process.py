@@ -35,6 +35,7 @@ from automl.execution import worker
 from automl.execution.process_tree import (
     OutlivingProcesses,
     kill_found_processes,
+    run_forked_child,
     start_ticks,
 )
 from automl.execution.worker_messages import (
@@ -132,7 +133,9 @@ def start_forked_child(name: str, target: Callable[..., None], *args: object) ->
     """
     n_killed, deadline = 0, time.monotonic() + _SERVER_DEATH_SECONDS
     while n_killed < 2:
-        child = FORK_SERVER_CONTEXT.Process(name=name, target=target, args=args)
+        child = FORK_SERVER_CONTEXT.Process(
+            name=name, target=run_forked_child, args=(target, *args)
+        )
         try:
             with _main_module_hidden(), _interrupts_wait():
                 child.start()

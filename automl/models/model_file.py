@@ -36,6 +36,9 @@ more classes."""
 SHARPNESS_KEY = "sharpness"
 """Key of the factor of an ensemble's class scores; without it, the factor is 1."""
 
+ENCODING_KEY = "target_encoding"
+"""Key of the means with which one model, a member of a mean too, reads target-encoded columns."""
+
 SHARED_KEYS = frozenset(
     (
         "format",
@@ -67,6 +70,7 @@ def make_model_state(
     reading = data.target_reading
     return {
         **own_loss,
+        **encoding_entry(data),
         **({} if reading is None else {"target_reading": reading.plain()}),
         "format": MODEL_FORMAT,
         "family": family_name(family),
@@ -79,6 +83,11 @@ def make_model_state(
         "target": data.target,
         "data": data.digest,
     }
+
+
+def encoding_entry(data: Dataset) -> dict[str, Any]:
+    """Return the entry of a model that learned from target-encoded columns; else nothing."""
+    return {} if data.encoding is None else {ENCODING_KEY: data.encoding.plain()}
 
 
 def _array_state(family: str, facts: UserDataFacts, model: Mapping[str, Any]) -> dict[str, Any]:

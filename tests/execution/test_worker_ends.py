@@ -8,18 +8,24 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from automl.execution.executor import TrialFeed
-from automl.execution.worker_process import WorkerLimits
+from automl.execution.supervision import ExecutionSupervisor
+from automl.execution.worker_messages import SharedNumbers, WorkerReady, WorkerSetup
+from automl.execution.worker_process import WorkerLimits, WorkerProcess
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.lease import lease_seconds
 from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
+    MetricsReported,
     OutOfMemoryOutcome,
     ProcessHosted,
     ProcessId,
@@ -259,31 +265,96 @@ def test_nothing_outlives_a_parent_that_was_killed(
     output = tmp_path / "trial-00000.log"
     assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
     pids = [int(word) for word in output.read_text().split()]
-    assert len(pids) == 3, "the worker, its child, and one with a session of its own"
+    assert len(pids) == 4, "the worker, its child, and two with sessions and files of their own"
     assert all(map(is_running, pids))
     kill(parent.pid, signal.SIGKILL)
     parent.wait()
     assert wait_until(lambda: not any(map(is_running, pids)), 5.0)
 
 
-def test_a_worker_ends_with_its_fork_server_before_another_gets_its_trial(tmp_path: Path) -> None:
-    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
-    pids: list[int] = []
+def test_workers_end_with_their_fork_server_before_others_get_their_trials(tmp_path: Path) -> None:
+    """One that is idle, too, though nobody asks for it."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    pids: dict[int, int] = {}
     alive_at_end: list[bool] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         for event in new:
             if isinstance(event, ProcessHosted):
-                pids.append(event.process.pid)
-                os.kill(psutil.Process(event.process.pid).ppid(), signal.SIGKILL)
+                pids[event.trial] = event.process.pid
             alive_at_end.extend([is_running(pids[0])] * isinstance(event, InterruptedOutcome))
         return {}
 
+    def run(number: int, act: str) -> None:
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), HOST, on_events)
+
+    hangs = threading.Thread(target=run, args=(0, "hang"))
+    hangs.start()
     try:
-        executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+        assert wait_until(lambda: bool(pids), 10.0)
+        run(1, "finish")
+        os.kill(psutil.Process(pids[1]).ppid(), signal.SIGKILL)
+        hangs.join(10.0)
+        assert wait_until(lambda: not is_running(pids[1]), 3.0)
     finally:
+        executor.kill("the test is over")
+        hangs.join()
         executor.close()
     assert alive_at_end == [False]
+
+
+class WorkerThatEnds:
+    """A worker whose last report comes, and which ends, while it is waited for."""
+
+    def __init__(self) -> None:
+        self.pipe, self._own = Pipe()
+        self.numbers, self.pid = SharedNumbers(1), 1
+
+    def begin(self, work: object) -> None:
+        self._own.send(WorkerReady())
+
+    def wait(self, seconds: float) -> bool:
+        if not self._own.closed:
+            self._own.send([MetricsReported(0, 1.0, 3, {"loss": 0.5})])
+            self._own.close()
+        return True
+
+    def answer(self, verdicts: object, *, waits: bool) -> None: ...
+
+    def how_it_died(self) -> str:
+        return "exit status 3"
+
+
+def test_what_a_worker_sent_before_its_end_counts(tmp_path: Path) -> None:
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    worker: Any = WorkerThatEnds()
+    feed, limits = TrialFeed([spec(0)], lambda taken: None), WorkerLimits(max_workers=1)
+    first = feed.next()
+    assert first is not None
+    (output := tmp_path / "trial-00000.log").touch()
+    ExecutionSupervisor(worker, 0, feed, on_events, on_events, limits, pytest.fail).run(
+        first, HOST, output
+    )
+    assert [type(event) for event in events] == [MetricsReported, InterruptedOutcome]
+
+
+def test_many_threads_send_to_a_worker() -> None:
+    """A large message is written in two parts."""
+    worker = WorkerProcess(WorkerSetup(ENTRY, HOST.devices, SharedNumbers(1), None))
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(worker.stop, [range(40_000)] * 40))
+        assert worker.numbers.counters.n_sent == 40
+        worker.dismiss()
+        worker.process.join(60)
+        assert worker.process.exitcode == 0
+    finally:
+        worker.end()
 
 
 _PARENT = """
