@@ -36,6 +36,9 @@ more classes."""
 SHARPNESS_KEY = "sharpness"
 """Key of the factor of an ensemble's class scores; without it, the factor is 1."""
 
+ENCODING_KEY = "target_encoding"
+"""Key of the means with which one model, a member of a mean too, reads target-encoded columns."""
+
 SHARED_KEYS = frozenset(
     (
         "format",
@@ -67,6 +70,7 @@ def make_model_state(
     reading = data.target_reading
     return {
         **own_loss,
+        **encoding_entry(data),
         **({} if reading is None else {"target_reading": reading.plain()}),
         "format": MODEL_FORMAT,
         "family": family_name(family),
@@ -79,6 +83,11 @@ def make_model_state(
         "target": data.target,
         "data": data.digest,
     }
+
+
+def encoding_entry(data: Dataset) -> dict[str, Any]:
+    """Return the entry of a model that learned from target-encoded columns; else nothing."""
+    return {} if data.encoding is None else {ENCODING_KEY: data.encoding.plain()}
 
 
 def _array_state(family: str, facts: UserDataFacts, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -379,6 +388,11 @@ class LoadedModel:
         return study_around(self.path)
 
 
+MAX_ENSEMBLE_LEAVES = 2_400_000
+"""Number of leaves of an ensemble's forests that take 50 MB as ONNX, at 20.5 bytes each (white wine
+of seven classes). An `ensemble.pt` takes 9 bytes for each."""
+
+
 @dataclass(frozen=True)
 class EnsembleFileJob:
     """Describes an `ensemble.pt` to write, and the models to choose from. Picklable."""
@@ -393,6 +407,8 @@ class EnsembleFileJob:
     """Target (`module:function`) that builds a network of the user; None: there is none."""
     plots: str | None = None
     """Folder for pictures of the findings; None: none are drawn."""
+    max_leaves: int = MAX_ENSEMBLE_LEAVES
+    """Number of leaves above which forests lose trees, if the ensemble's loss allows it."""
 
 
 @dataclass(frozen=True)
@@ -409,6 +425,8 @@ class EnsembleFileResult:
     """How many rows each model that could be chosen predicts per second, by trial."""
     not_drawn: str = ""
     """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
+    note: str = ""
+    """What was done so that the file stays small; empty: nothing."""
 
 
 @dataclass(frozen=True)

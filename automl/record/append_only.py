@@ -16,14 +16,18 @@ version or another program) counts as undamaged.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import threading
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from automl.errors import StorageError, StudyInUseError
-from automl.record.disk import flush_folder, public_file_opener, take_lock
+from automl.record.disk import flush_folder, public_file_opener, take_lock, write_atomically
+from automl.record.texts import parse_json
 
 FLUSH_SECONDS = 0.05
 """A line is on disk at most this long after `flush_soon`; one flush serves all lines until then."""
@@ -232,3 +236,16 @@ def is_line_damaged(line: bytes) -> bool:
         return False
     end = line[-_N_SEAL_BYTES:]
     return end.startswith(_SEAL_BEGIN) and end.endswith(_SEAL_END)
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Replace the file at `path` by a JSON object with its checksum. It may be lost."""
+    write_atomically(path, seal_line(json.dumps(content).encode()).decode())
+
+
+def read_sealed(path: Path) -> Any:
+    """Return the JSON of a file. Raises OSError, and ValueError for one that is damaged."""
+    line = path.read_bytes()
+    if is_line_damaged(line):
+        raise ValueError(f"{path} is damaged: it is not what its checksum was made of")
+    return parse_json(line)

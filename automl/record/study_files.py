@@ -11,6 +11,7 @@
     sweep.log         the package's own log lines                                    may be lost
     logs/             the output of each trial                                       may be lost
     checkpoints/      a folder per trial, with `last.pt` and `best.pt`               durable
+                      and, until the trial ends, the `last.pt` of before             may be lost
                       or its program's files, and its best report                    may be lost
                       and the files logged as artifacts                              may be lost
     table-….parquet   the frame that `automl.fit` was given                          durable
@@ -59,6 +60,8 @@ REPEAT_RESULT_FILE = "repeat.json"
 WRITTEN_FILES_LOG = "written.log"
 """File beside the trials' folders that lists the files that programs wrote elsewhere."""
 LAST_CHECKPOINT_FILE = "last.pt"
+PREVIOUS_CHECKPOINT_FILE = "last.previous.pt"
+"""The `last.pt` of before, until its trial has trained to its end or is pruned."""
 BEST_CHECKPOINT_FILE = "best.pt"
 ENSEMBLE = "ensemble.pt"
 PLOTS_FOLDER = "plots"

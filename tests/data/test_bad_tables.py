@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from automl.config import DataConfig, DataKind, Task
 from automl.data.load import load_dataset
+from automl.data.tables.frames import write_frame
 from automl.errors import ConfigError
 from tests.data.conftest import WriteTable
 from tests.features import load_test, width
+from tests.flips import one_bit_flipped, torn_ends
 
 GOOD = ("a,y", "1,u", "2,v")
 
@@ -156,6 +161,30 @@ def test_no_column_to_learn_from(table: WriteTable) -> None:
 def test_a_broken_parquet(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     assert "is no proper Parquet" in refusal(at(tmp_path / "t.parquet"))
+
+
+@pytest.mark.parametrize("metadata", ["{", "[1]", '{"index_columns": 1}', "[" * 100_000, "\xff"])
+def test_a_parquet_whose_row_labels_are_none(tmp_path: Path, metadata: str) -> None:
+    rows = pa.table({"a": [*range(30)], "y": [*range(30)]})
+    rows = rows.replace_schema_metadata({"pandas": metadata.encode("latin-1")})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    assert "is no proper Parquet" in refusal(at(tmp_path / "t.parquet"))
+
+
+def test_a_flipped_bit_in_the_frame_of_a_fit_is_is_named_or_seen(tmp_path: Path) -> None:
+    rows = {"a": [n / 7 for n in range(60)], "b": [*"xyz"] * 20, "y": [n % 9 for n in range(60)]}
+    path = write_frame(pd.DataFrame(rows), tmp_path)
+    whole, content, found = load_dataset(at(path)), path.read_bytes(), set[str]()
+    for damaged in (*one_bit_flipped(content, 60), *torn_ends(content, 20)):
+        path.write_bytes(damaged)
+        try:
+            data = load_dataset(at(path))
+        except ConfigError as error:
+            found.add("named" if path.name in str(error) else str(error))
+            continue
+        is_same = data.digest == whole.digest  # else no sweep of the study takes it
+        found.add("the same" if is_same else "known by its digest")
+    assert {"named", "known by its digest"} <= found <= {"named", "known by its digest", "the same"}
 
 
 def test_the_test_table_is_looked_at_before_the_sweep(table: WriteTable, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -20,6 +23,8 @@ pytestmark = [
 WITHOUT_A_WORD_SECONDS = 20.0
 """So long may what is ours live on: of the sweep, or of the head."""
 ON_A_BUSY_MACHINE_SECONDS = 20.0
+STOPPED_SECONDS = 20.0
+"""Longer than a head that refuses connections is waited for."""
 CLOSING_SECONDS = 20.0
 """So long does the sweep wait for its agents; Ray itself would end it after a minute."""
 
@@ -58,3 +63,20 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
         )
         assert done.code == 0, done.stderr
     check_went_on(records)
+
+
+def test_a_head_that_is_stopped_for_a_while_delays_and_loses_nothing(program: Program) -> None:
+    """Nobody can tell it from one that works: its kernel answers."""
+    records = Records(program.folder, "delayed")
+    words = ("study.name=delayed", "study.n_trials=30", "tracking.store=none")
+    with ray_cluster(2) as cluster:
+        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
+        (head,) = cluster.head_node.all_processes["gcs_server"]
+        head.process.send_signal(signal.SIGSTOP)
+        with suppress(subprocess.TimeoutExpired):
+            sweep.process.wait(STOPPED_SECONDS)
+        head.process.send_signal(signal.SIGCONT)
+        done = sweep.wait()
+    assert done.code == 0, done.stderr
+    assert records.optuna_states() == dict.fromkeys(range(30), "COMPLETE")

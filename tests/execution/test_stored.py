@@ -165,6 +165,12 @@ def test_what_was_not_put_whole_is_not_taken(stored: CheckpointStore, tmp_path: 
     (whole,) = (p for p in (tmp_path / "bucket").rglob("*") if p.is_file())
     assert whole.name == "last.pt", "nothing is left beside it"
     whole.with_name("best.pt.0123456789abcdef.part").write_text("to")
+    whole.unlink()
+    whole.mkdir()  # to move the next one there fails
+    with pytest.raises(StorageError):
+        stored.keep(one, Path(one.checkpoint_dir) / "last.pt")
+    whole.rmdir()
+    stored.keep(one, Path(one.checkpoint_dir) / "last.pt")
     stored.bring(spec_of(tmp_path / "b", 2))
     assert [path.name for path in (tmp_path / "b" / "7").iterdir()] == ["last.pt"]
 

@@ -8,18 +8,24 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from automl.execution.executor import TrialFeed
-from automl.execution.worker_process import WorkerLimits
+from automl.execution.supervision import ExecutionSupervisor
+from automl.execution.worker_messages import SharedNumbers, WorkerReady, WorkerSetup
+from automl.execution.worker_process import WorkerLimits, WorkerProcess
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.lease import lease_seconds
 from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
+    MetricsReported,
     OutOfMemoryOutcome,
     ProcessHosted,
     ProcessId,
@@ -295,6 +301,60 @@ def test_workers_end_with_their_fork_server_before_others_get_their_trials(tmp_p
         hangs.join()
         executor.close()
     assert alive_at_end == [False]
+
+
+class WorkerThatEnds:
+    """A worker whose last report comes, and which ends, while it is waited for."""
+
+    def __init__(self) -> None:
+        self.pipe, self._own = Pipe()
+        self.numbers, self.pid = SharedNumbers(1), 1
+
+    def begin(self, work: object) -> None:
+        self._own.send(WorkerReady())
+
+    def wait(self, seconds: float) -> bool:
+        if not self._own.closed:
+            self._own.send([MetricsReported(0, 1.0, 3, {"loss": 0.5})])
+            self._own.close()
+        return True
+
+    def answer(self, verdicts: object, *, waits: bool) -> None: ...
+
+    def how_it_died(self) -> str:
+        return "exit status 3"
+
+
+def test_what_a_worker_sent_before_its_end_counts(tmp_path: Path) -> None:
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        return {}
+
+    worker: Any = WorkerThatEnds()
+    feed, limits = TrialFeed([spec(0)], lambda taken: None), WorkerLimits(max_workers=1)
+    first = feed.next()
+    assert first is not None
+    (output := tmp_path / "trial-00000.log").touch()
+    ExecutionSupervisor(worker, 0, feed, on_events, on_events, limits, pytest.fail).run(
+        first, HOST, output
+    )
+    assert [type(event) for event in events] == [MetricsReported, InterruptedOutcome]
+
+
+def test_many_threads_send_to_a_worker() -> None:
+    """A large message is written in two parts."""
+    worker = WorkerProcess(WorkerSetup(ENTRY, HOST.devices, SharedNumbers(1), None))
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(worker.stop, [range(40_000)] * 40))
+        assert worker.numbers.counters.n_sent == 40
+        worker.dismiss()
+        worker.process.join(60)
+        assert worker.process.exitcode == 0
+    finally:
+        worker.end()
 
 
 _PARENT = """

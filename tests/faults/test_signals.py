@@ -94,7 +94,8 @@ def test_a_signal_ends_it_in_time_and_it_goes_on(
                 wait_until(lambda: "once more: at once" in running.stdout, "its answer")
 
     took_seconds = seconds_to_end(running, stop)
-    note_promise(f"{how} to {'all' if everybody else 'it'}", 1, int(took_seconds > limit_seconds))
+    whom = f"{'all' if everybody else 'it'}, {took_seconds:.1f} of {limit_seconds:g} s"
+    note_promise(f"{how} to {whom}", 1, int(took_seconds > limit_seconds))
     assert took_seconds <= limit_seconds
     if len(numbers) == 1:
         record = read_study(records.path)

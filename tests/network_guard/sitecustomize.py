@@ -1,9 +1,11 @@
 """Refuses, in each process of the tests, every connection that leaves this machine.
 
-Python imports it as it starts, where `PYTHONPATH` names its folder; `tests/conftest.py` imports it
-as well. What was refused is a line of the file that the variable `LOG` names. Only what Python
-itself connects is seen: not the libraries that call the system by themselves, as libpq and Ray do.
-Its own imports wait until something connects, since it runs in each of many processes.
+A look-up of a name elsewhere is refused as well: without a network it would be all that there is of
+a connection. Python imports this as it starts, where `PYTHONPATH` names its folder;
+`tests/conftest.py` imports it as well. What was refused is a line of the file that the variable
+`LOG` names. Only what Python itself asks for is seen: not the libraries that call the system by
+themselves, as libpq and Ray do. Its own imports wait until something connects, since it runs in
+each of many processes.
 """
 
 from __future__ import annotations
@@ -15,20 +17,22 @@ from functools import cache
 LOG = "AUTOML_TESTS_NETWORK"
 UNROUTED = "192.0.2.0/24"
 """Addresses that are nobody's, which tests name as servers that cannot be reached (RFC 5737)."""
+RESERVED = (".example", ".invalid", ".test")
+"""Ends of names that are nobody's (RFC 2606)."""
 RAY_DASHBOARD = os.path.join("ray", "dashboard", "dashboard.py")
 """End of the path of Ray's own process on a head, which asks the cloud's metadata where it runs."""
 
 
 @cache
 def is_allowed(host: str) -> bool:
-    """Return whether an address is of this machine, or of nobody."""
+    """Return whether an address or name is of this machine, or of nobody."""
     import ipaddress
     import socket
 
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host in ("localhost", socket.gethostname())
+        return host in ("localhost", socket.gethostname()) or host.endswith(RESERVED)
     if address.is_loopback or address.is_unspecified or address in ipaddress.ip_network(UNROUTED):
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -40,18 +44,29 @@ def is_allowed(host: str) -> bool:
     return True
 
 
-def _refuse(event: str, arguments: tuple[object, ...]) -> None:
-    if event != "socket.connect":
-        return
+def _host(event: str, arguments: tuple[object, ...]) -> str | None:
+    """Return the host that an audit event of Python is about; None: it reaches no other machine."""
+    if event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        name = arguments[0]
+        return name.decode() if isinstance(name, bytes) else str(name or "localhost")
+    if event not in ("socket.connect", "socket.sendto"):
+        return None
     import socket
-    import traceback
 
     connection, address = arguments
     is_stream = getattr(connection, "type", None) == socket.SOCK_STREAM
-    if not isinstance(address, tuple) or not is_stream:
-        return  # a socket of the machine, or one that only asks for the route
-    if is_allowed(host := str(address[0])):
+    only_asks_for_the_route = event == "socket.connect" and not is_stream
+    return str(address[0]) if isinstance(address, tuple) and not only_asks_for_the_route else None
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if not event.startswith("socket."):
         return
+    host = _host(event, arguments)
+    if host is None or is_allowed(host):
+        return
+    import traceback
+
     is_ray = sys.argv[0].endswith(RAY_DASHBOARD)
     if not is_ray and (path := os.environ.get(LOG)):
         caller = traceback.extract_stack(limit=4)[0]

@@ -40,6 +40,7 @@ from automl.trial import (
     TrialSpec,
     Verdict,
 )
+from tests.flips import one_bit_flipped
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 
 PARAMS: Params = {"depth": 2, "width": 16, "lr": 0.01, "batch_size": 32}
@@ -156,6 +157,19 @@ def test_a_repeat_that_finished_is_not_repeated_after_an_interruption(tmp_path: 
     outcome = finished(run(open_function(train), spec))
     assert calls == [trial_seed(7, number) for number in (0, 1, 1, 2)]
     assert outcome.part_values == tuple(trial_seed(7, n) / 2**32 for n in (0, 1, 2))
+
+
+def test_a_flipped_bit_in_what_a_repeat_came_to_has_it_repeated(tmp_path: Path) -> None:
+    def train(trial: TrialContext) -> float:
+        trial.report(0, {"val_loss": trial.seed / 2**32})
+        return trial.seed / 2**32
+
+    spec = make_spec(tmp_path)
+    whole = finished(run(open_function(train), spec)).part_values
+    path = max(tmp_path.rglob("repeat.json"))
+    for content in one_bit_flipped(path.read_bytes(), 20):
+        path.write_bytes(content)
+        assert finished(run(open_function(train), spec)).part_values == whole
 
 
 def test_each_repeat_goes_on_from_a_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -156,6 +156,34 @@ def test_an_unreadable_checkpoint_starts_the_trial_anew(
     assert "trial 0 starts anew" in caplog.text
 
 
+def test_a_trial_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial, _ = make_trial(tmp_path, Listener())
+    for step in range(3):
+        trial.report(step, {"val_loss": 0.5}, lambda step=step: {"epoch": step})  # type: ignore[misc]
+    last = trial.directory / "last.pt"
+    for _ in range(2):
+        last.write_bytes(last.read_bytes()[:-100])
+        listener = Listener()
+        trial, record = make_trial(tmp_path, listener)
+        assert trial.restore() == {"epoch": 1}
+        assert [step for step, _ in listener.reports] == [0, 1]
+        trial.report(2, {"val_loss": 0.5}, lambda: {"epoch": 2})
+    assert caplog.text.count("trial 0 goes on from the checkpoint before") == 2
+    assert caplog.text.count(str(last)) == 2
+    record.finish()
+    assert sorted(path.name for path in trial.directory.iterdir()) == ["best.pt", "last.pt"]
+
+
+def test_a_pruned_trial_keeps_no_checkpoint_of_before(tmp_path: Path) -> None:
+    trial, _ = make_trial(tmp_path, Listener({1: Verdict.PRUNE}))
+    trial.report(0, {"val_loss": 0.5}, lambda: {"epoch": 0})
+    with pytest.raises(TrialPruned):
+        trial.report(1, {"val_loss": 0.7}, lambda: {"epoch": 1})
+    assert sorted(path.name for path in trial.directory.iterdir()) == ["best.pt", "last.pt"]
+
+
 @pytest.mark.parametrize("content", [{}, {"reports": 3}, {"reports": {"a": {}}, "best": None}])
 def test_a_checkpoint_that_is_no_last_pt_is_left_out_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: dict[str, object]

@@ -83,6 +83,17 @@ def test_a_study_that_failed_later_stays(tmp_path: Path) -> None:
         assert not directory.fresh
 
 
+def test_a_folder_that_was_there_stays_when_a_study_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "brave-otter").mkdir()
+    (notes := tmp_path / "brave-otter" / "notes").touch()
+    with (
+        pytest.raises(ConfigError),
+        StudyDirectory.open(settings(tmp_path), must_exist=False),
+    ):
+        raise ConfigError("the space is wrong")
+    assert notes.exists()
+
+
 # --- the lock -------------------------------------------------------------------------------------
 
 
@@ -94,6 +105,12 @@ def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
             StudyDirectory.open(settings(tmp_path), must_exist=False)
     assert "python -m automl status study.name=brave-otter" in str(caught.value)
     assert not is_study_held(directory.path)
+
+
+def test_a_study_whose_trials_run_on_stays_locked(tmp_path: Path) -> None:
+    with StudyDirectory.open(settings(tmp_path), must_exist=False) as directory:
+        directory.stay_locked()
+    assert is_study_held(directory.path)
 
 
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:

@@ -334,7 +334,14 @@ def link_to_passwords(path: Path) -> None:
     path.symlink_to("/etc/passwd")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, link_to_passwords])
+def link_to_a_request(path: Path) -> None:
+    (elsewhere := path.parents[2] / "elsewhere").mkdir()
+    (elsewhere / "config.yaml").touch()
+    request = FolderRequestQueue(elsewhere).write("stop", {"trial": 8})
+    path.symlink_to(StudyFiles(elsewhere).requests / f"{request.id}.request")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, link_to_passwords, link_to_a_request])
 def test_what_is_no_file_is_ignored(study: Path, make: Callable[[Path], None]) -> None:
     request = FolderRequestQueue(study).write("stop", {"trial": 7})
     make(StudyFiles(study).requests / "0.request")

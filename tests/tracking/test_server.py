@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from automl.config import TrackingConfig
@@ -80,6 +81,12 @@ def processes_below(pid: int) -> set[int]:
     return found
 
 
+def listened_at(pids: set[int]) -> set[tuple[str, int]]:
+    """Return the addresses at which processes take connections."""
+    connections = [c for pid in pids for c in psutil.Process(pid).net_connections()]
+    return {(c.laddr.ip, c.laddr.port) for c in connections if c.status == psutil.CONN_LISTEN}
+
+
 @contextmanager
 def proxy(server: int, port: int) -> Iterator[None]:
     """A process that answers at `port` by the server; at the end it dies as by `kill -9`."""
@@ -103,6 +110,7 @@ def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
         below = processes_below(server.pid)
         assert below
         assert status(port, "/") == 200
+        assert listened_at(below) == {("127.0.0.1", port)}
         evil = "10.evil.example"
         path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
         assert (status(port, path), status(port, path, evil)) == (200, 403)

@@ -21,7 +21,7 @@ import pyarrow.parquet
 from automl.data import cells
 from automl.data.scoring.metrics import Threshold, predict_labels
 from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
-from automl.data.tables.table_file import TableFile
+from automl.data.tables.table_file import TableFile, parquet_to_frame
 
 CELLS_AT_ONCE = 1_000_000
 """Number of cells of a Parquet file that are read at once."""
@@ -136,7 +136,7 @@ class ChunkedTable:
         n_at_once = max(1, CELLS_AT_ONCE // len(self.columns))
         names = dict(zip(self.file.column_names(), self.file.parquet_names(), strict=True))
         for batch in table.iter_batches(n_at_once, columns=[names[c] for c in self.columns]):
-            frame = batch.to_pandas(ignore_metadata=True, date_as_object=False)
+            frame = parquet_to_frame(batch)
             frame = frame[[names[c] for c in self.columns]]
             frame.columns = pd.Index(self.columns)
             n_rows, end = len(frame), begin + len(frame)

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from automl.data.cells import MISSING_TARGET_TEXTS, MISSING_TEXTS, are_verbatim
 from automl.data.tables.csv_reader import CsvBlock, CsvLayout, CsvReader, RowFault
 from automl.errors import ConfigError
+from automl.record.texts import parse_json
 
 _PARQUET_MAGIC = b"PAR1"
 _MAX_LISTED = 40
@@ -222,16 +223,20 @@ class TableFile:
 
         schema = pq.read_schema(self.path)
         # pandas keeps its row labels beside the columns; `read_parquet` shows them as no column.
-        labels = (schema.pandas_metadata or {}).get("index_columns", [])
+        try:
+            pandas = parse_json((schema.metadata or {}).get(b"pandas", b"{}"))
+            labels = [*pandas["index_columns"]]
+        except KeyError:
+            labels = []
+        except (ValueError, TypeError) as error:
+            raise self.error(f"is no proper Parquet ({error}): write it again.") from error
         return [name for name in schema.names if name not in labels]
 
     def _read_parquet(self) -> pd.DataFrame:
         import pyarrow.parquet as pq
 
-        # Dates come as times, not as objects.
         table = pq.ParquetFile(self.path).read(columns=self.parquet_names())
-        frame: pd.DataFrame = table.to_pandas(ignore_metadata=True, date_as_object=False)
-        return frame
+        return parquet_to_frame(table)
 
     def _other_encoding(self) -> str:
         """Return the message about a text that is not UTF-8, by its first bytes."""
@@ -258,6 +263,16 @@ class TableFile:
             raise self.error(f"is no proper {kind} ({reason}): write it again.") from error
         except OSError as error:
             raise self.error(f"cannot be read ({error}): check the file.") from error
+
+
+def parquet_to_frame(rows: pa.Table | pa.RecordBatch) -> pd.DataFrame:
+    """Return rows of a Parquet file; dates come as times, not as objects.
+
+    What pandas has noted beside them may be damaged, and pandas reads even what it ignores.
+    """
+    bare = rows.replace_schema_metadata()
+    frame: pd.DataFrame = bare.to_pandas(ignore_metadata=True, date_as_object=False)
+    return frame
 
 
 def _first_row(rows: Iterator[list[str]]) -> list[str]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from automl.objectives.reports.report_values import parse_metric_name, parse_metric_value
 from automl.record.lease import TrialFolderFence
-from automl.record.study_files import LAST_CHECKPOINT_FILE
+from automl.record.study_files import LAST_CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE
 from automl.trial import Verdict
 
 logger = logging.getLogger(__name__)
@@ -88,23 +90,45 @@ class LastCheckpoint(NamedTuple):
 
 
 def find_last_checkpoint(folder: Path, files: CheckpointFiles, trial: int) -> LastCheckpoint | None:
-    """Return what a trial's `last.pt` holds; None, with a warning, if it cannot be read."""
-    path = folder / LAST_CHECKPOINT_FILE
-    try:
-        content = files.load(path)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        logger.warning("trial %d starts anew: %s", trial, error)
-        return None
+    """Return what a trial's `last.pt` holds; where it is damaged, what the one before it held.
+
+    A warning names the damaged file. None: there is no `last.pt`, or neither can be read.
+    """
+    last, previous = folder / LAST_CHECKPOINT_FILE, folder / PREVIOUS_CHECKPOINT_FILE
+    with suppress(FileNotFoundError):
+        try:
+            return _load(last, files)
+        except ValueError as error:
+            damage = error
+        with suppress(FileNotFoundError, ValueError):
+            content = _load(previous, files)
+            os.replace(previous, last)  # else the next one would keep the damaged one
+            logger.warning("trial %d goes on from the checkpoint before: %s", trial, damage)
+            return content
+        logger.warning("trial %d starts anew: %s", trial, damage)
+    return None
+
+
+def _load(path: Path, files: CheckpointFiles) -> LastCheckpoint:
+    """Return the content of a `last.pt`. Raises FileNotFoundError and ValueError."""
+    content = files.load(path)
     try:
         return read_last_checkpoint(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        logger.warning(
-            "trial %d starts anew: %s is no %s of automl (%s: %s)",
-            *(trial, path, LAST_CHECKPOINT_FILE, type(error).__name__, str(error)[:200]),
-        )
-        return None
+        cause = f"{type(error).__name__}: {str(error)[:200]}"
+        raise ValueError(f"{path} is no {LAST_CHECKPOINT_FILE} of automl ({cause})") from error
+
+
+def keep_previous(folder: Path, *, goes_on: bool) -> None:
+    """Give a trial's `last.pt` a second name, which it keeps when the next one replaces it.
+
+    A trial that does not go on keeps none of before.
+    """
+    previous = folder / PREVIOUS_CHECKPOINT_FILE
+    with suppress(OSError):  # there is no `last.pt` yet, or the disk has no hard links
+        previous.unlink(missing_ok=True)
+        if goes_on:
+            os.link(folder / LAST_CHECKPOINT_FILE, previous)
 
 
 def read_last_checkpoint(content: Mapping[str, Any]) -> LastCheckpoint:

@@ -7,6 +7,7 @@ and read by `running_program.py`.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import signal
@@ -32,9 +33,10 @@ from automl.objectives.reports.logged_values import LoggedSide
 from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.seeds import trial_seed
+from automl.record.append_only import read_sealed, write_sealed
 from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
 from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
-from automl.record.texts import exit_status_text, fit_line, parse_json
+from automl.record.texts import exit_status_text, fit_line
 from automl.trial import (
     FailedOutcome,
     InterruptedOutcome,
@@ -46,6 +48,7 @@ from automl.trial import (
     TrialSpec,
 )
 
+logger = logging.getLogger(__name__)
 N_LAST_LINES = 20
 _N_SHOWN_LINES = 3
 _N_SHOWN_METRICS = 20
@@ -220,10 +223,17 @@ class ProgramTrial:
         with self._storing():
             self._unflushed = make_folder(Path(self.inputs.trial_dir))
             write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
-        with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
-            best = parse_json((self._directory / BEST_REPORT_FILE).read_text())
+        try:
+            best = read_sealed(self._directory / BEST_REPORT_FILE)
             self.record.set_best(int(best["step"]), float(best["value"]))
             self.record.further.newest |= best.get("newest", {})
+        except FileNotFoundError:
+            pass
+        except (ValueError, TypeError, KeyError) as error:
+            logger.warning(
+                "trial %d forgets its best report of before: %s cannot be read (%s)",
+                *(self.spec.trial, self._directory / BEST_REPORT_FILE, error),
+            )
         self.record.ask()
 
     def flush(self) -> None:
@@ -254,9 +264,9 @@ class ProgramTrial:
                 if (step, value) != before:
                     known = self.record.further.newest
                     newest = {"newest": known} if known else {}
-                    text = json.dumps({"step": step, "value": value} | newest)
+                    best = {"step": step, "value": value} | newest
                     with self._storing():
-                        write_atomically(self._directory / BEST_REPORT_FILE, text)
+                        write_sealed(self._directory / BEST_REPORT_FILE, best)
 
     def _storing(self) -> AbstractContextManager[None]:
         return storage_errors(self._directory, "the trial's files could not be written")

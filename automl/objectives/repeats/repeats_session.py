@@ -8,7 +8,6 @@ one trial, which reports means and is pruned by them. `repeated_trial.py` makes 
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import threading
@@ -26,9 +25,9 @@ from automl.objectives.repeats.repeated_trial import (
     RepeatSettings,
     RepeatsFeed,
 )
-from automl.record.disk import make_folder, write_atomically
+from automl.record.append_only import read_sealed, write_sealed
+from automl.record.disk import make_folder
 from automl.record.study_files import REPEAT_RESULT_FILE
-from automl.record.texts import parse_json
 from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
@@ -302,13 +301,13 @@ def _write_result(path: Path, reports: Sequence[MetricsReported], outcome: Finis
     }
     with suppress(OSError):  # it only saves time
         make_folder(path.parent)
-        write_atomically(path, json.dumps(content))
+        write_sealed(path, content)
 
 
 def _read_result(path: Path, number: int) -> Sequence[TrialEvent] | None:
     """Return the events of a repeat that finished before; None: it has not."""
     try:
-        content = parse_json(path.read_text())
+        content = read_sealed(path)
         now = time.time()
         reports = [
             MetricsReported(number, now, int(step), {str(k): float(v) for k, v in metrics.items()})

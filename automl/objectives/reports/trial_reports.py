@@ -28,6 +28,7 @@ from automl.objectives.checkpoints.last_checkpoint import (
     ReportGetters,
     checkpoint_files,
     find_last_checkpoint,
+    keep_previous,
 )
 from automl.objectives.goal import FinalReport, StudyGoal
 from automl.objectives.reports import step_counter
@@ -109,7 +110,6 @@ class TrialReports:
     _tags: dict[str, str] = field(default_factory=dict)
     _unwritten: tuple[int, GetState] | None = None
     """The newest report that can still become `last.pt`."""
-
     part_values: tuple[float, ...] = ()
     """The values of the trial's folds, once they are known."""
 
@@ -212,8 +212,7 @@ class TrialReports:
 
     def restore(self) -> dict[str, Any] | None:
         """Return the state in `last.pt`, and emit its reports again, as `TrialContext.restore`."""
-        folder = Path(self.spec.checkpoint_dir)
-        last = find_last_checkpoint(folder, self._files, self.spec.trial)
+        last = find_last_checkpoint(Path(self.spec.checkpoint_dir), self._files, self.spec.trial)
         if last is None:
             return None
         for step, metrics in last.reports.items():
@@ -259,6 +258,7 @@ class TrialReports:
     def finish(self) -> None:
         """Write the checkpoints of a trial that has trained to its end, and measure its metrics."""
         self.write()
+        keep_previous(Path(self.spec.checkpoint_dir), goes_on=False)
         measured, step = self._measured(), self.last_step or 0
         self.further.take(measured)
         known = self.reports.get(step, {})
@@ -369,11 +369,9 @@ class TrialReports:
 
     def _keep_if_best(self, step: int, get: ReportGetters) -> None:
         """Keep the state of a step if it is better than all before it. A tie is not better."""
-        get_state = get.best
+        get_state = None if self.goal.value_at_end else get.best
         metrics = self.reports[step]
         value = metrics.get(self.goal.metric, math.nan)
-        if self.goal.value_at_end:
-            get_state = None
         if not math.isfinite(value) or not self._is_best(step, value, get_state):
             return
         content = None
@@ -418,6 +416,8 @@ class TrialReports:
         folder = Path(self.spec.checkpoint_dir)
         files = {CHECKPOINT_NAMES[kind]: content for kind, content in contents.items()}
         try:
+            if CheckpointKind.LAST in contents:
+                keep_previous(folder, goes_on=self.verdict is not Verdict.PRUNE)
             self._files.save(folder, files, TrialFolderFence(folder, self.spec.attempt))
         except OthersFolderError:
             return  # another sweep has the trial, as the next verdict will say

@@ -21,7 +21,7 @@ from automl.admission.refusals import AdmissionRefusal, RefusalKind, gib_text
 from automl.config import StudyConfig
 from automl.record.event_log import EventLog
 from automl.record.study_directory import study_command
-from automl.record.study_files import StudyFiles
+from automl.record.study_files import PREVIOUS_CHECKPOINT_FILE, StudyFiles
 from automl.running.loop.messages import TrialStartsHeld
 from automl.search.trial_standings import RankedTrial
 from automl.trial import CheckpointKind, TrialFilesRemoved
@@ -67,7 +67,8 @@ class CheckpointRetention:
     def _paths(self, number: int) -> list[Path]:
         """Return the checkpoints and the folder of program files that the trial has."""
         checkpoints = (self._files.checkpoint(number, kind) for kind in CheckpointKind)
-        paths = (*checkpoints, self._files.program_files(number))
+        previous = self._files.checkpoints(number) / PREVIOUS_CHECKPOINT_FILE
+        paths = (*checkpoints, previous, self._files.program_files(number))
         return [path for path in paths if path.exists()]
 
 

@@ -21,6 +21,7 @@ from automl.trial import (
     TrialEvent,
     Verdict,
 )
+from tests.flips import one_bit_flipped
 from tests.models.conftest import Listener, make_spec
 from tests.objectives.program.conftest import Run
 from tests.places import ON_HOST, placed
@@ -200,6 +201,23 @@ def test_files_that_cannot_be_written_are_no_failure_of_the_trial(
     (tmp_path / "studies" / "trial-00000" / name).mkdir(parents=True)
     with pytest.raises(StorageError, match="the trial's files could not be written"):
         run("print('epoch 0 val_loss 0.5', flush=True)")
+
+
+def test_a_flipped_bit_in_the_best_report_of_before_is_harmless_or_named(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome = run("print('epoch 0 val_loss 0.5')").outcome
+    assert isinstance(outcome, FinishedOutcome)
+    path, n_damaged = tmp_path / "studies/trial-00000/best.json", 0
+    for content in one_bit_flipped(path.read_bytes(), 8):
+        path.write_bytes(content)
+        caplog.clear()
+        outcome = run("print('epoch 1 val_loss 0.7')").outcome
+        assert isinstance(outcome, FinishedOutcome)
+        is_named = f"{path} cannot be read" in caplog.text
+        assert outcome.value == (0.7 if is_named else 0.5)
+        n_damaged += is_named
+    assert n_damaged
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ A failing case is a few kills, which Hypothesis makes fewer and earlier.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.record.append_only import AppendOnlyFile
-from tests.running.loop.durable_world import Kill, Lives
+from automl.record.event_log import EventLog
+from automl.running.setup.parts import take_over_trials
+from automl.trial import FinishedOutcome, TrialOutcome, TrialStarted
+from tests.running.loop.durable_world import Kill, Lives, open_study
 from tests.running.loop.simulated_machine import Plan
 
 GB = 1000**3
@@ -47,6 +51,22 @@ def test_nothing_is_lost_or_done_twice_wherever_a_sweep_dies(
 ) -> None:
     with TemporaryDirectory() as cuts:
         Lives(Path(cuts), planned, 3, checkpoint_every_seconds).live(deaths)
+
+
+def test_what_only_the_log_knows_to_have_ended_is_not_trained_again(tmp_path: Path) -> None:
+    with closing(open_study(tmp_path, 2)) as study:
+        assert [asked.number for asked in (study.ask(), study.ask()) if asked] == [0, 1]
+    ended, told = FinishedOutcome(0, 2.0, 0.5), list[TrialOutcome]()
+    with EventLog.open(tmp_path / "events.log") as log:
+        log.append(TrialStarted(0, 1.0, params={}, device="cpu"))
+        log.append(ended)
+    with (
+        closing(open_study(tmp_path, 2)) as study,
+        EventLog.open(tmp_path / "events.log") as log,
+    ):
+        left = take_over_trials(study, log.record, told.append)
+    assert told == [ended]
+    assert [waiting.trial.number for waiting in left] == [1]
 
 
 def test_a_mutation_a_log_that_is_not_flushed_loses_an_outcome(

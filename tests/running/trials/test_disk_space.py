@@ -11,7 +11,7 @@ import pytest
 from automl.admission.refusals import RefusalKind
 from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.record.event_log import EventLog
+from automl.record.event_log import EventLog, read_events
 from automl.record.study_files import StudyFiles
 from automl.running.loop.messages import TrialStartsHeld
 from automl.running.trials.disk_space import CheckpointRetention, StartConditions
@@ -21,6 +21,7 @@ from automl.trial import (
     EnsembleBuilt,
     FinishedOutcome,
     InterruptedOutcome,
+    TrialFilesRemoved,
     TrialStarted,
     TrialState,
 )
@@ -73,6 +74,9 @@ def test_the_best_so_far_keep_their_files(tmp_path: Path) -> None:
             retention.trial_ended(number)
             kept.append(holding(tmp_path))
     assert kept == [{0}, {0, 1}, {1, 2}, {1, 3}, {3, 4}]
+    events = [event for event, _ in read_events(tmp_path / "events.log")]
+    removed = [event.trials for event in events if isinstance(event, TrialFilesRemoved)]
+    assert removed == [(0,), (2,), (1,)], "as the deliverer removes them from MLflow"
     assert all(StudyFiles(tmp_path).logged_files(n).exists() for n in range(5))
 
 

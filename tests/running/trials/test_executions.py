@@ -318,6 +318,16 @@ def test_a_closed_terminal_is_told_once_however_often_it_signals() -> None:
     assert told == [SignalReceived(StopReason.TERMINATED)]
 
 
+def test_a_signal_that_comes_twice_at_once_is_one() -> None:
+    """`timeout` sends it to the program, and then to the whole group."""
+    told: list[LoopMessage] = []
+    display = PlainDisplay(Console(file=io.StringIO()))
+    with signals_as_messages(told.append, display, "they stop", at_once=pytest.fail):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+    assert told == [SignalReceived(StopReason.TERMINATED)]
+
+
 def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
     told: list[LoopMessage] = []
     display = PlainDisplay(Console(file=io.StringIO()))
