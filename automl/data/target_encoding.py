@@ -19,6 +19,8 @@ import numpy.typing as npt
 from automl.data.columns import FrequencyReading, NumberColumn, TableColumns
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
+ENCODING_KEY = "target_encoding"
+"""Key of the means with which one model, a member of a mean too, reads target-encoded columns."""
 N_PARTS = 5
 """Number of parts of the training rows; each part is encoded by the others."""
 MAX_CLASSES = 4
@@ -61,6 +63,11 @@ class TargetEncoding:
         if not all(np.isfinite(table).all() for table in plain):
             raise ValueError("means that are no numbers")
         return cls(tuple(map(tuple, plain)))
+
+
+def encoding_entry(encoding: TargetEncoding | None) -> dict[str, Any]:
+    """Return the entry of a model's state for its encoding, if it has one."""
+    return {} if encoding is None else {ENCODING_KEY: encoding.plain()}
 
 
 def fit_encoding(

@@ -19,6 +19,7 @@ from automl.config.commands import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.dataset import Dataset, UserDataFacts
+from automl.data.target_encoding import encoding_entry
 from automl.errors import AutoMLError
 from automl.models.family import Family, TrainedModel, family_name
 from automl.record.study_files import study_around
@@ -35,9 +36,6 @@ more classes."""
 
 SHARPNESS_KEY = "sharpness"
 """Key of the factor of an ensemble's class scores; without it, the factor is 1."""
-
-ENCODING_KEY = "target_encoding"
-"""Key of the means with which one model, a member of a mean too, reads target-encoded columns."""
 
 SHARED_KEYS = frozenset(
     (
@@ -70,7 +68,7 @@ def make_model_state(
     reading = data.target_reading
     return {
         **own_loss,
-        **encoding_entry(data),
+        **encoding_entry(data.encoding),
         **({} if reading is None else {"target_reading": reading.plain()}),
         "format": MODEL_FORMAT,
         "family": family_name(family),
@@ -83,11 +81,6 @@ def make_model_state(
         "target": data.target,
         "data": data.digest,
     }
-
-
-def encoding_entry(data: Dataset) -> dict[str, Any]:
-    """Return the entry of a model that learned from target-encoded columns; else nothing."""
-    return {} if data.encoding is None else {ENCODING_KEY: data.encoding.plain()}
 
 
 def _array_state(family: str, facts: UserDataFacts, model: Mapping[str, Any]) -> dict[str, Any]:

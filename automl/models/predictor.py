@@ -20,7 +20,7 @@ from automl.config import ExportFormat, StudyConfig, Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, make_predictions, predict_labels
-from automl.data.target_encoding import TargetEncoding
+from automl.data.target_encoding import ENCODING_KEY, TargetEncoding
 from automl.errors import AutoMLError
 from automl.models import model_file
 from automl.models.family import (
@@ -229,9 +229,9 @@ def _read_single(
 ) -> TrainedModel:
     side = load_heavy_side(family_class(state))
     model = side.read_model(state, file_bytes=file_bytes, build=build)
-    if model_file.ENCODING_KEY not in state:
+    if ENCODING_KEY not in state:
         return model
-    return EncodedModel(model, TargetEncoding.from_plain(state[model_file.ENCODING_KEY]))
+    return EncodedModel(model, TargetEncoding.from_plain(state[ENCODING_KEY]))
 
 
 def read_model(

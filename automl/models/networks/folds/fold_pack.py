@@ -13,7 +13,7 @@ from typing import Any
 
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
-from automl.models.model_file import encoding_entry
+from automl.data.target_encoding import encoding_entry
 from automl.models.networks.folds.fold_course import CombineFolds, FoldedTrial, FoldsProgress
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
@@ -142,8 +142,10 @@ class FoldPack:
         """Return a copy of a fold's present model."""
         lane = number * self._n_folds + fold
         member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
-        encoding = encoding_entry(self._dataset.fold(fold)) if self._dataset.columns.encoded else {}
-        return torch_checkpoint.snapshot({**member, **encoding})
+        encoding = None
+        if self._dataset.columns.encoded:
+            encoding = self._dataset.fold(fold).encoding
+        return torch_checkpoint.snapshot({**member, **encoding_entry(encoding)})
 
     def _outputs(self, number: int, fold: int) -> Floats:
         """Return the present outputs of a fold for the rows that judge it."""
