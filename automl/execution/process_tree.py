@@ -151,19 +151,6 @@ def process_tree_bytes(pid: int) -> int:
     return sum(_proportional_bytes(p) for p in (pid, *find_descendants(pid)))
 
 
-def run_forked_child(target: Callable[..., None], *args: object) -> None:
-    """Call `target` in a process that was forked from the server, which may then end without it.
-
-    multiprocessing gives each of these processes the pipe whose closing ends the server. A program
-    that a trial starts may inherit it, and in a session of its own it would then outlive a sweep
-    that is killed, together with the server that has to end it.
-    """
-    server = vars(sys.modules["multiprocessing.forkserver"])["_forkserver"]
-    os.close(server._forkserver_alive_fd)
-    server._forkserver_alive_fd = None
-    target(*args)
-
-
 def die_with_parent() -> None:
     """Make this process a group of its own that is killed whole when the parent is gone."""
     os.setsid()

@@ -81,8 +81,9 @@ def test_children_collect_their_own_garbage_alone() -> None:
 
 
 def load_for_ever() -> None:
-    """Start a server that never comes to its first child, and die."""
+    """Start a server that never comes to its first child, which is asked for, and die."""
     preload_fork_server("never_loaded")
+    forkserver.connect_to_new_process([])  # a request that the server does not take
     sys.stdout.write(str(vars(forkserver._forkserver)["_forkserver_pid"]))
     sys.stdout.flush()
     sys.stdin.readline()

@@ -25,7 +25,7 @@ from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, SEED, NotePromise
-from tests.processes import LEFT_SECONDS, describe, is_running, left_processes
+from tests.processes import left_processes, those_left
 
 pytestmark = pytest.mark.slow
 
@@ -134,8 +134,7 @@ class KilledSweep:
             self._running = None
             left = left_processes(self._program.folder)
         else:
-            _, outlive = psutil.wait_procs(below, LEFT_SECONDS)
-            left = [describe(process) for process in outlive if is_running(process.pid)]
+            left = those_left(lambda: [process for process in below if process.is_running()])
         self.left += [f"{process}, after {self.kills[-1]}" for process in left]
 
     def stop(self, what: str) -> None:
