@@ -323,8 +323,8 @@ class EnsembleCandidates:
 
 
 MAX_RISE = 1 / 3
-"""Largest rise of an ensemble's loss for fewer trees, in standard errors of the loss. On new rows it
-is less: the forests of all folds predict them (`experiments/013-tables/README.md`)."""
+"""Largest rise of an ensemble's loss for fewer trees, in standard errors of the loss. It is less on
+new rows, which the forests of all folds predict (`experiments/013-tables/README.md`)."""
 
 
 def thin_forests(
@@ -379,12 +379,10 @@ def _n_leaves(state: ModelState) -> int:
 
 def _first_trees(state: ModelState, share: float) -> ModelState:
     """Return the state of a forest, or of a mean of forests, with a share of each one's trees."""
-    fewer: list[ModelState] = []
-    for member in member_states(state):
-        side = load_heavy_side(family_class(member))
-        assert isinstance(side, ForestSide), "the caller has counted leaves"
-        fewer.append(side.first_trees(member, share))
-    return join_states(fewer)
+    members = member_states(state)
+    side = load_heavy_side(family_class(members[0]))
+    assert isinstance(side, ForestSide), "the caller has counted leaves"
+    return join_states([side.first_trees(member, share) for member in members])
 
 
 def _draw(

@@ -326,11 +326,8 @@ def _tensor_bytes(plain: object) -> int:
 
 
 def tensors_to_arrays(plain: Any) -> Any:
-    """Return a state with arrays in place of the tensors that torch has read.
-
-    A model without torch needs it if it stands in one file with networks. Raises TypeError for
-    anything but dense tensors in memory.
-    """
+    """Return a state with arrays in place of the tensors that torch has read, for a model without
+    torch in one file with networks. Raises TypeError for anything but dense tensors in memory."""
     if type(plain).__module__ == "torch" and hasattr(plain, "numpy"):
         return plain.numpy()
     if isinstance(plain, Mapping):
@@ -359,11 +356,9 @@ class LoadedModel:
         self.params = parse_params(content["params"])
         """The hyperparameters that the model was trained with."""
         self.metrics = parse_metrics(content.get("metrics", {}))
-        """Metrics of its trial's best report, such as `val_loss`. A mean of several models has
-        none."""
+        """Metrics of its trial's best report (`val_loss`); a mean of several models has none."""
         self.refitted = parse_refitted(content)
-        """The `trial` that was trained again, its `rows` and `n_seeds`, if the file is a
-        `refit.pt`; else None."""
+        """For a `refit.pt` the `trial` trained again, its `rows` and `n_seeds`; else None."""
         self.path = path
         """The file that the model was loaded from."""
         self.data_digest = parse_text(state, "data")
@@ -388,11 +383,6 @@ class LoadedModel:
         return study_around(self.path)
 
 
-MAX_ENSEMBLE_LEAVES = 2_400_000
-"""Number of leaves of an ensemble's forests that take 50 MB as ONNX, at 20.5 bytes each (white wine
-of seven classes). An `ensemble.pt` takes 9 bytes for each."""
-
-
 @dataclass(frozen=True)
 class EnsembleFileJob:
     """Describes an `ensemble.pt` to write, and the models to choose from. Picklable."""
@@ -407,8 +397,8 @@ class EnsembleFileJob:
     """Target (`module:function`) that builds a network of the user; None: there is none."""
     plots: str | None = None
     """Folder for pictures of the findings; None: none are drawn."""
-    max_leaves: int = MAX_ENSEMBLE_LEAVES
-    """Number of leaves above which forests lose trees, if the ensemble's loss allows it."""
+    max_leaves: int = 2_400_000
+    """Number of leaves above which forests lose trees, if the loss allows it; 50 MB as ONNX."""
 
 
 @dataclass(frozen=True)

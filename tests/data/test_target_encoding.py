@@ -16,7 +16,7 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
-from automl.data.scoring.pair_selection import select_encoded
+from automl.data.scoring.pair_selection import out_of_fold_gain, select_encoded
 from automl.data.target_encoding import TargetEncoding, count_levels, fit_encoding
 from automl.errors import ConfigError
 from tests.models.tables import TARGET, by_class, shops_frame
@@ -60,6 +60,10 @@ def test_a_random_target_gains_nothing(kind: str, seed: int) -> None:
         cells = own[:, place]
         assert not cells.std() or abs(np.corrcoef(cells, told)[0, 1]) < 4 / len(y) ** 0.5
     assert select_encoded(learned_as_detected(inputs), inputs, y) == ()
+    targets: Any = (y[:, None] == np.unique(y)).astype(float) if y.dtype == np.int64 else y[:, None]
+    before = Preprocessing.fit(inputs)
+    columns_and_rows = (before.columns, before.read(inputs)), (columns, preprocessing.read(inputs))
+    assert out_of_fold_gain(*columns_and_rows, y, targets)[1] < 0, "far from a choice by chance"
 
 
 def learned_as_detected(frame: pd.DataFrame) -> Preprocessing:

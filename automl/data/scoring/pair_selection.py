@@ -187,12 +187,16 @@ def out_of_fold_gain(
     standard errors.
 
     The error is squared for classes. For values it is absolute, because few rows far out would
-    else decide alone.
+    else decide alone. Where the columns before predict worse than one value for all rows, the
+    columns after must beat that value: else a random target gains by columns that overfit less.
     """
-    measure = np.square if np.isin(targets, (0, 1)).all() else np.abs
+    has_classes = np.isin(targets, (0, 1)).all()
+    measure = np.square if has_classes else np.abs
+    middle = targets.mean(axis=0) if has_classes else np.median(targets, axis=0)
     errors, fewer = (
         measure(targets - _out_of_fold(*made, targets, y)).sum(axis=1) for made in (before, after)
     )
+    errors = min(errors, measure(targets - middle).sum(axis=1), key=np.sum)
     gain = errors - fewer
     chance = max(float(gain.std(ddof=1)) / np.sqrt(len(gain)), 1e-300)
     return float(gain.mean() / max(errors.mean(), 1e-300)), float(gain.mean() / chance)
