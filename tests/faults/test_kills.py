@@ -126,8 +126,11 @@ class KilledSweep:
         pid = getattr(self, what)() if running.process.poll() is None else None
         if pid is None:
             return
-        below = psutil.Process(abs(pid)).children(recursive=True)
-        os.kill(pid, signal.SIGKILL)
+        try:
+            below = psutil.Process(abs(pid)).children(recursive=True)
+            os.kill(pid, signal.SIGKILL)
+        except (psutil.NoSuchProcess, ProcessLookupError):  # it has ended meanwhile
+            return
         self.kills.append(f"{time.time():.3f} {what} {abs(pid)}")
         if abs(pid) == running.process.pid:
             running.process.wait()
@@ -213,15 +216,21 @@ class KilledPacks(KilledSweep):
     """A sweep of packs, whose processes are found by their parents."""
 
     def worker(self) -> int | None:
-        assert self._running is not None
-        found = psutil.Process(self._running.process.pid).children(recursive=True)
-        workers = [process.pid for process in found if process.ppid() == self.fork_server()]
-        return self._chance.choice(workers) if workers else None
+        server = self.fork_server()
+        workers = [] if server is None else self._children(server)
+        return self._chance.choice(workers).pid if workers else None
 
     def fork_server(self) -> int | None:
         assert self._running is not None
-        children = psutil.Process(self._running.process.pid).children()
-        return next((child.pid for child in children if child.children()), None)
+        children = self._children(self._running.process.pid)
+        return next((child.pid for child in children if self._children(child.pid)), None)
+
+    @staticmethod
+    def _children(pid: int) -> list[psutil.Process]:
+        try:
+            return psutil.Process(pid).children()
+        except psutil.NoSuchProcess:
+            return []
 
 
 TARGETS = ("deliverer", "worker", "main", "worker", "fork_server", "group", "main")
