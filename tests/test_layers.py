@@ -406,7 +406,10 @@ assert device_accounts(config)
         (COMPOSE + ASK, {"torch", "mlflow", "sklearn"}),
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
         (COMPOSE + SHOW_DEVICES, {"torch", "mlflow", "ray", "automl.execution.cluster"}),
-        ("import automl.running.setup.run_sweep", {"mlflow", "pandas", "scipy", "sklearn"}),
+        (
+            "import automl.running.setup.run_sweep",
+            {"mlflow", "pandas", "scipy", "sklearn", "jinja2"},
+        ),
         (
             NAME_INTEGRATIONS,
             {"torch", "lightning", "transformers", "skorch", "lightgbm", "xgboost", "sklearn"},

@@ -22,7 +22,7 @@ def run(config: Config, stored_config: str) -> int:
     refuse_user_models(config)
     path = study_path(config.study)
     place = settle_place_unlocked(path, config.study)
-    prepared = prepare_study(config)
+    prepared = prepare_study(config, trains=False)
     with (
         StudyDirectory.open(config.study, must_exist=True) as directory,
         open_event_log(config.study, directory) as log,

@@ -62,12 +62,16 @@ class DataConfig:
     """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
     false: they are numbers where they look so, as in older studies."""
     combine: Any = "off"
-    """Columns that are combined to more: a list, as `["price / area", "town & month"]`;
+    """Columns that are combined to more: a list, as `["price / area", "town & month"]`, where
+    `"TARGET by town"` is the mean target of each category;
     auto (data=csv sets it): the pairs that improve predictions of rows left out, by more than
     chance; off: none, as in older studies."""
     combine_three: bool = False
     """combine=auto tries products of three columns, too (data=csv sets it); false: pairs alone, as
     in older studies."""
+    combine_target: bool = False
+    """combine=auto tries the mean target of each category of columns with many, too (data=csv sets
+    it); false: none, as in older studies."""
     test_path: str | None = None
     """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
     validation_fraction: float | None = VALIDATION_FRACTION

@@ -73,7 +73,14 @@ def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
             return dict(zip(reading.parts, topics.T, strict=True))
 
 
-def _learn_frequency(
+def read_levels(reading: FrequencyReading, column: pd.Series[Any]) -> Floats:
+    """Return the (N,) levels of a column's categories, which target-encoded columns hold."""
+    codes, texts = cells.column_spellings(column, verbatim=reading.verbatim)
+    levels = [reading.levels.get(text, len(reading.levels)) for text in texts]
+    return np.array(levels, dtype=np.float64)[codes]
+
+
+def learn_frequency(
     name: str, column: pd.Series[Any], *, verbatim: bool = False
 ) -> FrequencyReading:
     """Return how frequent each category is in the training part; `verbatim`: cells are codes."""
@@ -337,7 +344,7 @@ def _category(
     why, reading = f"{n_different:,} different texts", None
     if MAX_CATEGORIES < n_different < column.notna().sum():
         why += ": the most frequent, and how frequent each is"
-        reading = _learn_frequency(name, column, verbatim=verbatim)
+        reading = learn_frequency(name, column, verbatim=verbatim)
     is_new = reading is not None
     return ColumnReading(name, ColumnKind.category, why, reading, is_new=is_new, verbatim=verbatim)
 

@@ -25,6 +25,8 @@ N_WORD_BUCKETS = 4096
 MAX_COUNTED_CATEGORIES = 1000
 """Number of categories whose frequency is kept; all others count as seen once."""
 MAX_TOPICS = 64
+ENCODED_PART = "target"
+"""Beginning of the part of a target-encoded column; the number of a class follows."""
 PLAIN_NUMBERS_REASON = "numbers"
 """The reason for the kind of a column that holds plain numbers alone."""
 
@@ -86,6 +88,14 @@ class FrequencyReading(PlainReading):
     """Rows of the training part that hold each of the most frequent categories, by its text."""
     verbatim: bool = False
     """Whether categories are codes: a cell belongs to one only if it is written alike."""
+
+    @cached_property
+    def levels(self) -> Mapping[str, int]:
+        """Return the level of each counted category; all other texts have the level after these.
+
+        The cells of target-encoded columns are levels (`target_encoding.py`).
+        """
+        return {text: level for level, text in enumerate(sorted(self.counts))}
 
 
 @dataclass(frozen=True)
@@ -189,16 +199,9 @@ MAX_CATEGORIES = 64
 """Largest number of features of a category column, the feature for rare categories included."""
 MIN_CATEGORY_SHARE = 0.001
 """A category in fewer of the training rows than this, or in only one row, is rare."""
-FORMAT = "automl-columns-1"
-"""The format's name in the plain form; a change of its layout or meaning needs a new number."""
-FORMAT_WITH_READINGS = "automl-columns-2"
-"""The name of the format for columns with readings; without readings it is FORMAT."""
-FORMAT_WITH_CODES = "automl-columns-3"
-"""The name of the format for columns of codes; without codes it is one of the other two."""
-FORMAT_WITH_PAIRS = "automl-columns-4"
-"""The name of the format for columns that are combined from pairs of others."""
-FORMAT_WITH_PRODUCTS = "automl-columns-5"
-"""The name of the format for columns some of which are products of three others."""
+FORMATS = tuple(f"automl-columns-{number}" for number in range(1, 7))
+"""Names of the format in the plain form: of plain columns, then with readings, codes, pairs,
+products of three, target encodings. A change of layout or meaning needs a new number."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,13 @@ class NumberColumn:
     """The table's column from which a reading makes this one; empty: it is the table's own."""
     part: str = ""
     """The part of the reading, one of the numbers that it makes of a cell; empty: no reading."""
+
+    @property
+    def encoded_class(self) -> int | None:
+        """Return the number of the class whose share in a category the column holds, 0 for the mean
+        of a target of numbers; None: the column is not target encoded."""
+        number = self.part.removeprefix(ENCODED_PART)
+        return int(number) if number != self.part and number.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -241,10 +251,12 @@ class CategoryColumn:
 Column: TypeAlias = "NumberColumn | CategoryColumn"
 NUMBER_OPERATIONS, CROSSING = ("+", "-", "*", "/"), "&"
 """The operations that combine two number columns, and the one that crosses two category columns."""
+BY = " by "
+"""Stands between the target and a category column in the name of a target encoding."""
 
 
 @dataclass(frozen=True)
-class ColumnPair:
+class CombinedColumn:
     """Two columns that are combined to one more, or the three columns of a product.
 
     `combined_columns.py` computes the cells.
@@ -279,7 +291,7 @@ class TableColumns:
     all: tuple[Column, ...]
     readings: tuple[Reading, ...] = ()
     """Readings of the table's columns that numbers are made of."""
-    pairs: tuple[ColumnPair, ...] = ()
+    pairs: tuple[CombinedColumn, ...] = ()
     """The pairs that the last columns of `all` are made of, in their order."""
 
     @cached_property
@@ -289,8 +301,17 @@ class TableColumns:
 
     @property
     def pair_names(self) -> list[str]:
-        """Return the names of the combined columns."""
         return [pair.name for pair in self.pairs]
+
+    @cached_property
+    def encoded(self) -> tuple[tuple[int, NumberColumn], ...]:
+        """Return the target-encoded columns, each after its place among the numbers."""
+        return tuple((n, c) for n, c in enumerate(self.numbers) if c.encoded_class is not None)
+
+    def combined_names(self, target: str) -> list[str]:
+        """Return the names by which `data.combine` adds all columns that are not the table's."""
+        encoded = dict.fromkeys(f"{target}{BY}{c.made_of}" for _, c in self.encoded)
+        return [*self.pair_names, *encoded]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -330,17 +351,15 @@ class TableColumns:
             elif not column.made_of:
                 del values["made_of"], values["part"]
             plain.append(values)
-        form = FORMAT_WITH_READINGS if self.readings else FORMAT
-        form = FORMAT_WITH_CODES if self.verbatim else form
-        form = FORMAT_WITH_PAIRS if self.pairs else form
         readings = [reading.plain() for reading in self.readings]
-        form = FORMAT_WITH_PRODUCTS if any(pair.third for pair in self.pairs) else form
-        pairs = [pair.plain() for pair in self.pairs]
+        products = [pair for pair in self.pairs if pair.third]
+        holds = [True, *map(bool, (readings, self.verbatim, self.pairs, products, self.encoded))]
+        form = FORMATS[max(number for number, is_held in enumerate(holds) if is_held)]
         return {
             "format": form,
             "columns": plain,
             **({"readings": readings} if readings else {}),
-            **({"pairs": pairs} if pairs else {}),
+            **({"pairs": [pair.plain() for pair in self.pairs]} if self.pairs else {}),
         }
 
     @classmethod
@@ -350,18 +369,16 @@ class TableColumns:
         The values may come from a stranger's file: raises ValueError for another format, and
         TypeError or KeyError for anything that is no column.
         """
-        plain_formats = (FORMAT, FORMAT_WITH_READINGS, FORMAT_WITH_CODES)
-        formats = (*plain_formats, FORMAT_WITH_PAIRS, FORMAT_WITH_PRODUCTS)
-        if plain.get("format") not in formats:
+        if plain.get("format") not in FORMATS:
             found = reprlib.repr(plain.get("format"))
-            raise ValueError(f"preprocessing of format {found}: {', '.join(formats)} are read.")
+            raise ValueError(f"preprocessing of format {found}: {', '.join(FORMATS)} are read.")
         columns = tuple(map(_column, plain["columns"]))
         readings = tuple(map(reading_from_plain, plain.get("readings", ())))
-        makes = {reading.name: reading.parts for reading in readings}
+        makes = {reading.name: reading for reading in readings}
         for column in columns:
             if isinstance(column, NumberColumn) and column.made_of:
                 _check_made(column, makes[column.made_of])
-        pairs = tuple(ColumnPair(**pair) for pair in plain.get("pairs", ()))
+        pairs = tuple(CombinedColumn(**pair) for pair in plain.get("pairs", ()))
         _check_pairs(columns, pairs)
         return cls(columns, readings, pairs)
 
@@ -376,12 +393,13 @@ def _column(plain: Mapping[str, Any]) -> Column:
     return column
 
 
-def _check_made(column: NumberColumn, parts: Sequence[str]) -> None:
-    if column.part not in parts:
+def _check_made(column: NumberColumn, reading: Reading) -> None:
+    is_encoded = column.encoded_class is not None and isinstance(reading, FrequencyReading)
+    if column.part not in reading.parts and not is_encoded:
         raise ValueError(f"nothing makes the column {column.name[:50]!r}")
 
 
-def _check_pairs(columns: Sequence[Column], pairs: Sequence[ColumnPair]) -> None:
+def _check_pairs(columns: Sequence[Column], pairs: Sequence[CombinedColumn]) -> None:
     """Raise ValueError unless the last columns are made of these pairs of the columns before."""
     n_own = len(columns) - len(pairs)
     own = {column.name: column for column in columns[:n_own]}

@@ -24,7 +24,7 @@ from automl.data.columns import (
     MIN_CATEGORY_SHARE,
     CategoryColumn,
     Column,
-    ColumnPair,
+    CombinedColumn,
     NumberColumn,
     TableColumns,
 )
@@ -43,41 +43,45 @@ _QUARTILES_OF_NORMAL = 1.349
 """Distance of the quartiles of a normal distribution, in standard deviations."""
 
 
-def candidate_pairs(columns: TableColumns) -> Iterator[ColumnPair]:
+def candidate_pairs(columns: TableColumns) -> Iterator[CombinedColumn]:
     """Yield all pairs of number columns, by each operation, and all pairs of category columns."""
-    for left, right in combinations([column.name for column in columns.own.numbers], 2):
-        yield from (ColumnPair(left, operation, right) for operation in _OPERATIONS)
-        yield ColumnPair(right, "/", left)
+    for left, right in combinations(_number_names(columns), 2):
+        yield from (CombinedColumn(left, operation, right) for operation in _OPERATIONS)
+        yield CombinedColumn(right, "/", left)
     for left, right in combinations([column.name for column in columns.own.categories], 2):
-        yield ColumnPair(left, CROSSING, right)
+        yield CombinedColumn(left, CROSSING, right)
 
 
-def candidate_products(columns: TableColumns, most: int) -> Iterator[ColumnPair]:
+def candidate_products(columns: TableColumns, most: int) -> Iterator[CombinedColumn]:
     """Yield the product of each three of the first `most` number columns."""
-    names = [column.name for column in columns.own.numbers[:most]]
-    for first, second, third in combinations(names, 3):
-        yield ColumnPair(first, "*", second, third)
+    for first, second, third in combinations(_number_names(columns)[:most], 3):
+        yield CombinedColumn(first, "*", second, third)
 
 
-def find_pair(columns: TableColumns, text: str) -> ColumnPair | None:
+def _number_names(columns: TableColumns) -> list[str]:
+    """Return the names of the number columns, without target-encoded ones, whose cells are none."""
+    return [column.name for column in columns.own.numbers if column.encoded_class is None]
+
+
+def find_pair(columns: TableColumns, text: str) -> CombinedColumn | None:
     """Return the pair, or the product of three, that a text such as `price / area` names; None if
     it names none."""
     for place, operation in enumerate(text):
-        kind = columns.own.categories if operation == CROSSING else columns.own.numbers
-        names = {column.name for column in kind}
+        categories = {column.name for column in columns.own.categories}
+        names = categories if operation == CROSSING else {*_number_names(columns)}
         left, right = text[:place].strip(), text[place + 1 :].strip()
         if operation not in (*_OPERATIONS, CROSSING) or left not in names:
             continue
         if right in names - {left}:
-            return ColumnPair(left, operation, right)
+            return CombinedColumn(left, operation, right)
         inner = find_pair(columns, right) if operation == "*" else None
         if inner is not None and inner.operation == "*" and left not in inner.sides:
-            return ColumnPair(left, "*", inner.left, inner.right) if not inner.third else None
+            return CombinedColumn(left, "*", inner.left, inner.right) if not inner.third else None
     return None
 
 
 def add_pairs(
-    columns: TableColumns, rows: TableRows, pairs: Sequence[ColumnPair]
+    columns: TableColumns, rows: TableRows, pairs: Sequence[CombinedColumn]
 ) -> tuple[TableColumns, TableRows]:
     """Return the columns and the rows with the combined columns of these pairs.
 
@@ -123,14 +127,14 @@ def pair_cells(columns: TableColumns, rows: TableRows) -> list[Floats]:
     ]
 
 
-def side_places(columns: TableColumns, pair: ColumnPair) -> tuple[int, ...]:
+def side_places(columns: TableColumns, pair: CombinedColumn) -> tuple[int, ...]:
     """Return the places of the pair's columns among the number or the category columns."""
     kind = columns.own.categories if pair.operation == CROSSING else columns.own.numbers
     names = [column.name for column in kind]
     return tuple(names.index(name) for name in pair.sides)
 
 
-def _combined_numbers(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Floats:
+def _combined_numbers(own: TableColumns, rows: TableRows, pair: CombinedColumn) -> Floats:
     sides = [rows.numbers[:, place] for place in side_places(own, pair)]
     with np.errstate(all="ignore"):
         values = reduce(_OPERATIONS[pair.operation], sides)
@@ -138,7 +142,7 @@ def _combined_numbers(own: TableColumns, rows: TableRows, pair: ColumnPair) -> F
 
 
 def _crossed_codes(
-    own: TableColumns, rows: TableRows, pair: ColumnPair, column: CategoryColumn
+    own: TableColumns, rows: TableRows, pair: CombinedColumn, column: CategoryColumn
 ) -> npt.NDArray[np.int32]:
     """Return the place (N,) of each row's two codes in the categories of a crossed column."""
     places = side_places(own, pair)
@@ -151,7 +155,7 @@ def _crossed_codes(
     return crossed
 
 
-def _learn(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Column | None:
+def _learn(own: TableColumns, rows: TableRows, pair: CombinedColumn) -> Column | None:
     """Return the facts about the combined column; None if all its cells are alike."""
     if pair.operation == CROSSING:
         return _learn_crossing(own, rows, pair)
@@ -165,7 +169,9 @@ def _learn(own: TableColumns, rows: TableRows, pair: ColumnPair) -> Column | Non
     return NumberColumn(pair.name, mean=median, scale=scale, fill=median, has_indicator=False)
 
 
-def _learn_crossing(own: TableColumns, rows: TableRows, pair: ColumnPair) -> CategoryColumn | None:
+def _learn_crossing(
+    own: TableColumns, rows: TableRows, pair: CombinedColumn
+) -> CategoryColumn | None:
     """Return the crossed column: a category is the two codes of a row, as `left,right`."""
     codes = rows.codes[:, side_places(own, pair)]
     found, counts = np.unique(codes, axis=0, return_counts=True)

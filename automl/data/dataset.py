@@ -22,6 +22,7 @@ from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.data.columns import NumberReading, TableColumns
 from automl.data.tables.frames import Frame
+from automl.data.target_encoding import TargetEncoding, fit_encoding
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
@@ -174,6 +175,9 @@ class Dataset:
     """The data set that this one is a fold of; never sent to another process."""
     loss: ValueLoss = SQUARED_ERROR
     """The loss that models descend and are judged by, where numbers are predicted."""
+    encoding: TargetEncoding | None = None
+    """The encoding of the rows that a model learns from; None: target-encoded columns hold levels,
+    or there are none."""
     _views: dict[object, Any] = field(default_factory=dict, init=False, repr=False)
     _folds: dict[int, Dataset] = field(default_factory=dict, init=False, repr=False)
 
@@ -215,10 +219,29 @@ class Dataset:
         if number not in self._folds:
             fold = self.folds[number]
             train, judged = self.train.take(fold.train), self.train.take(fold.judged)
-            self._folds[number] = replace(
-                self, train=train, validation=judged, folds=(), whole=self
-            )
+            own = replace(self, train=train, validation=judged, folds=(), whole=self)
+            self._folds[number] = own.encoded
         return self._folds[number]
+
+    @property
+    def encoded(self) -> Dataset:
+        """Return the data set as a model learns from it: with means in target-encoded columns."""
+        if not self.columns.encoded or self.encoding is not None:
+            return self
+        train, validation = self.train, self.validation
+        encoding, numbers = fit_encoding(self.columns, train.rows.numbers, train.y)
+        own = replace(self, encoding=encoding)
+        return replace(
+            own,
+            train=replace(train, rows=replace(train.rows, numbers=numbers)),
+            validation=replace(validation, rows=own.encoded_rows(validation.rows)),
+        )
+
+    def encoded_rows(self, rows: TableRows) -> TableRows:
+        """Return rows with the means of this data set's `encoding`, if it has one."""
+        if self.encoding is None:
+            return rows
+        return replace(rows, numbers=self.encoding.encode(self.columns, rows.numbers))
 
     @property
     def n_outputs(self) -> int:
@@ -243,7 +266,7 @@ class Dataset:
         """
         whole = self.whole or self
         if learn not in whole._views:
-            whole._views[learn] = learn(whole.columns, whole.train.rows)
+            whole._views[learn] = learn(whole.columns, whole.encoded.train.rows)
         found: View = whole._views[learn]
         return found
 

@@ -16,7 +16,7 @@ from automl.config import ColumnKind, DataConfig
 from automl.data.columns import (
     PLAIN_NUMBERS_REASON,
     CategoryColumn,
-    ColumnPair,
+    CombinedColumn,
     TableColumns,
     source_column,
 )
@@ -100,10 +100,13 @@ def column_notes(
     return lines
 
 
-def pair_notes(columns: TableColumns, giveaways: Sequence[ColumnPair]) -> list[str]:
+def pair_notes(
+    columns: TableColumns, giveaways: Sequence[CombinedColumn], target: str
+) -> list[str]:
     """Return the lines about combined columns: those that models get, and those that give the
     target away."""
-    lines = _line("combined columns", columns.pair_names, "data.combine=off leaves them out")
+    names = columns.combined_names(target)
+    lines = _line("combined columns", names, "data.combine=off leaves them out")
     if giveaways:
         sources = {column.name: source_column(column) for column in columns.own.all}
         question = "two columns together give the target away: are both known beforehand?"

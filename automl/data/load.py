@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, Task
-from automl.data.columns import make_divided_columns
+from automl.data.columns import BY, CombinedColumn, FrequencyReading, make_divided_columns
 from automl.data.dataset import (
     DISC_CLASSES,
     DISC_COLUMNS,
@@ -37,7 +37,7 @@ from automl.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from automl.data.columns import ColumnPair, TableColumns
+    from automl.data.columns import TableColumns
     from automl.data.dataset import ColumnRow
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import Rows, RowSplit
@@ -88,7 +88,7 @@ def _dataset(
         notes=(
             *source.notes,
             *dataset_notes(source, split, preprocessing, config, giveaways),
-            *pair_notes(preprocessing.columns, pairs),
+            *pair_notes(preprocessing.columns, pairs, config.target or ""),
         ),
         target=config.target or "",
         target_reading=source.target.reading,
@@ -111,7 +111,7 @@ def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ..
 
 def _column_rows(
     source: TableSource, preprocessing: Preprocessing, train: DatasetPart
-) -> tuple[list[str], list[ColumnPair], list[ColumnRow]]:
+) -> tuple[list[str], list[CombinedColumn], list[ColumnRow]]:
     """Return the columns and the pairs that give the target away, and a row about each column.
 
     All are empty for sources whose columns are known beforehand.
@@ -246,45 +246,57 @@ def _combine_columns(
 
     Groups and times would need folds of their own to be judged by, so that auto combines none.
     """
-    is_related = config.group is not None or config.time is not None
     if config.combine == "off" or config.kind is not DataKind.csv or not preprocessing.columns.all:
         return preprocessing
     if config.combine != "auto":
-        pairs = _named_pairs(config, preprocessing.columns, is_strict=refit is None)
-    elif is_related:
+        pairs, encoded = _named_columns(config, preprocessing.columns, is_strict=refit is None)
+    elif config.group is not None or config.time is not None:
         return preprocessing
     else:
-        from automl.data.scoring.pair_selection import draw_sample, select_pairs
+        from automl.data.scoring.pair_selection import draw_sample, select_encoded, select_pairs
 
         sample = split.train[draw_sample(len(split.train), config.split_seed)]
-        read = preprocessing.read(source.frame.iloc[sample])
-        part = DatasetPart(read, source.y[sample])
-        pairs = select_pairs(preprocessing.columns, part, of_three=config.combine_three)
-    if not pairs:
+        frame, y = source.frame.iloc[sample], source.y[sample]
+        pairs = select_pairs(preprocessing, frame, y, of_three=config.combine_three)
+        encoded = select_encoded(preprocessing, frame, y) if config.combine_target else ()
+    if not pairs and not encoded:
         return preprocessing
-    return preprocessing.with_pairs(preprocessing.read(source.frame.iloc[split.train]), pairs)
+    frame, y = source.frame.iloc[split.train], source.y[split.train]
+    preprocessing = preprocessing.with_target_means(frame, encoded, y) if encoded else preprocessing
+    return preprocessing.with_pairs(preprocessing.read(frame), pairs) if pairs else preprocessing
 
 
-def _named_pairs(
+def _named_columns(
     config: DataConfig, columns: TableColumns, *, is_strict: bool
-) -> tuple[ColumnPair, ...]:
-    """Return the pairs that the setting names. Raises ConfigError for an unknown one if strict: in
-    a final training a column of the search may have become constant."""
+) -> tuple[Sequence[CombinedColumn], Sequence[str]]:
+    """Return the pairs, and the columns to be target encoded, that the setting names.
+
+    Raises ConfigError for an unknown one if strict: in a final training one may be constant.
+    """
     from automl.data.combined_columns import find_pair
 
-    found = {text: find_pair(columns, text) for text in config.combine}
-    unknown = [text for text, pair in found.items() if pair is None]
+    own, by_target = columns.own, f"{config.target}{BY}"
+    counted = [r.name for r in own.readings if isinstance(r, FrequencyReading)]
+    encodable = {*counted, *(column.name for column in own.categories)}
+
+    def find(text: str) -> CombinedColumn | str | None:
+        name = text.removeprefix(by_target)
+        return name if name != text and name in encodable else find_pair(columns, text)
+
+    found = {text: find(text) for text in config.combine}
+    unknown = [text for text, column in found.items() if column is None]
     if unknown and is_strict:
         numbers, categories = (
             ", ".join(column.name for column in kind[:10]) or "none"
-            for kind in (columns.own.numbers, columns.own.categories)
+            for kind in (own.numbers, own.categories)
         )
         raise ConfigError(
             f"data.combine={unknown[0]}: a combined column is two columns of numbers ({numbers}) "
-            f"with +, -, * or / between them, three with *, or two of categories ({categories}) "
-            "with &: name some of those."
+            f"with +, -, * or / between them, three with *, two of categories ({categories}) "
+            f"with &, or '{by_target.strip()}' and one of categories: name some of those."
         )
-    return tuple(pair for pair in found.values() if pair is not None)
+    pairs = [column for column in found.values() if isinstance(column, CombinedColumn)]
+    return pairs, [name for name in found.values() if isinstance(name, str)]
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:

@@ -24,19 +24,28 @@ import pandas as pd
 
 from automl.config import ColumnKind
 from automl.data import cells
-from automl.data.column_kinds import ColumnReading, make_numbers, read_columns
+from automl.data.column_kinds import (
+    ColumnReading,
+    learn_frequency,
+    make_numbers,
+    read_columns,
+    read_levels,
+)
 from automl.data.columns import (
+    ENCODED_PART,
     MAX_CATEGORIES,
     MIN_CATEGORY_SHARE,
     CategoryColumn,
     Column,
-    ColumnPair,
+    CombinedColumn,
+    FrequencyReading,
     NumberColumn,
     TableColumns,
     source_column,
 )
 from automl.data.combined_columns import add_pairs, combine_rows
-from automl.data.dataset import TableRows
+from automl.data.dataset import TableRows, Targets
+from automl.data.target_encoding import class_target, encoded_classes
 from automl.errors import ConfigError
 
 
@@ -93,9 +102,32 @@ class Preprocessing:
         """
         return cls(TableColumns.from_plain(plain))
 
-    def with_pairs(self, rows: TableRows, pairs: Sequence[ColumnPair]) -> Preprocessing:
+    def with_pairs(self, rows: TableRows, pairs: Sequence[CombinedColumn]) -> Preprocessing:
         """Return the preprocessing with a combined column of each pair, learned from `rows`."""
         return replace(self, columns=add_pairs(self.columns, rows, pairs)[0])
+
+    def with_target_means(
+        self, frame: pd.DataFrame, names: Sequence[str], y: Targets
+    ) -> Preprocessing:
+        """Return the preprocessing with target-encoded columns of these category columns.
+
+        `frame` and `y` are the training rows and their targets, of which the columns learn the
+        categories and the target's scale alone: the means are each model's own.
+        """
+        counted = {r.name: r for r in self.columns.readings if isinstance(r, FrequencyReading)}
+        verbatim = self.columns.verbatim
+        readings = {
+            name: counted.get(name)
+            or learn_frequency(name, _renamed(frame)[name], verbatim=name in verbatim)
+            for name in names
+        }
+        made = []
+        for number in encoded_classes(y):
+            part, scale = f"{ENCODED_PART}{number}", float(class_target(y, number).std()) or 1.0
+            fact = NumberColumn("", mean=0.0, scale=scale, fill=0.0, has_indicator=False, part=part)
+            made += [replace(fact, name=f"{name}.{part}", made_of=name) for name in names]
+        own, new = self.columns.own, [r for n, r in readings.items() if n not in counted]
+        return replace(self, columns=TableColumns((*own.all, *made), (*own.readings, *new)))
 
     def read(self, frame: Any) -> TableRows:
         """Return raw rows as numbers and places of categories.
@@ -108,13 +140,19 @@ class Preprocessing:
         numbers = np.empty((len(table), len(own.numbers)))
         codes = np.empty((len(table), len(own.categories)), dtype=np.int32)
         if len(table):
-            found = {r.name: make_numbers(r, table[r.name]) for r in self.columns.readings}
+            found = {r.name: make_numbers(r, table[r.name]) for r in own.readings}
+            levels = {
+                r.name: read_levels(r, table[r.name])
+                for r in own.readings
+                if isinstance(r, FrequencyReading) and own.encoded
+            }
             for place, number in enumerate(own.numbers):
-                numbers[:, place] = (
-                    found[number.made_of][number.part]
-                    if number.made_of
-                    else _read_numbers(table[number.name])
-                )
+                if number.encoded_class is not None:
+                    numbers[:, place] = levels[number.made_of]
+                elif number.made_of:
+                    numbers[:, place] = found[number.made_of][number.part]
+                else:
+                    numbers[:, place] = _read_numbers(table[number.name])
             for place, category in enumerate(own.categories):
                 codes[:, place] = _places(category, table[category.name])
         return combine_rows(self.columns, TableRows(numbers, codes))

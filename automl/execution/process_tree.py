@@ -28,7 +28,7 @@ from automl.record.texts import fit_line
 
 _PR_SET_CHILD_SUBREAPER = 36
 """The operation's number in <linux/prctl.h>."""
-_F_SETSIG = 10
+F_SETSIG = 10
 """The command's number in <fcntl.h>; Python's fcntl module does not name it."""
 _KILL_SECONDS = 2.0
 _POLL_SECONDS = 0.002
@@ -160,11 +160,17 @@ def die_with_parent() -> None:
     if not sys.platform.startswith("linux"):
         threading.Thread(target=_watch, args=(sentinel,), daemon=True).start()
         return
-    fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(sentinel, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([sentinel], [], [], 0)[0]:  # the parent died before the signal was set up
-        kill_own_group()
+    kill_when_closed(sentinel, -os.getpgrp())
+
+
+def kill_when_closed(pipe: int, owner: int) -> None:
+    """Let the kernel kill a process, or a group (a negative number), when a pipe's other end closes
+    (Linux)."""
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, owner)
+    fcntl.fcntl(pipe, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([pipe], [], [], 0)[0]:  # it was closed before the signal was set up
+        os.kill(owner, signal.SIGKILL)
 
 
 def kill_own_group() -> None:

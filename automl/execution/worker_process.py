@@ -62,7 +62,27 @@ def preload_fork_server(*modules: str) -> None:
     """Start the fork server with these modules loaded. They must not touch CUDA there."""
     FORK_SERVER_CONTEXT.set_forkserver_preload(["automl.execution.fork_server", *modules])
     with _interrupts_wait():
-        forkserver.ensure_running()
+        _run_server()
+
+
+def _run_server() -> None:
+    """Start the server unless it runs, and keep the pipe whose closing ends it to this process.
+
+    multiprocessing sends the pipe with each request and gives it to each child. In a request that a
+    server does not take yet, as it loads, and in a program that a trial starts, the pipe would
+    outlive this process, and the server with it.
+    """
+    forkserver.ensure_running()
+    server = vars(forkserver._forkserver)
+    if (pid := server["_forkserver_pid"]) not in _kept_pipes:
+        while _kept_pipes:
+            os.close(_kept_pipes.popitem()[1])
+        _kept_pipes[pid] = server["_forkserver_alive_fd"]
+        server["_forkserver_alive_fd"] = os.open(os.devnull, os.O_WRONLY)
+
+
+_kept_pipes: dict[int, int] = {}
+"""The end of the pipe to the server, by the server's id."""
 
 
 @cache
@@ -135,6 +155,7 @@ def start_forked_child(name: str, target: Callable[..., None], *args: object) ->
         child = FORK_SERVER_CONTEXT.Process(name=name, target=target, args=args)
         try:
             with _main_module_hidden(), _interrupts_wait():
+                _run_server()
                 child.start()
         except (EOFError, ConnectionError) as error:  # the server died during the request
             cause = error

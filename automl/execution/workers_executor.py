@@ -268,3 +268,4 @@ class WorkersExecutor:
             worker.end()
             with self._lock:
                 self._n_free += 1
+            self._drop_dead()  # others of its fork server

@@ -9,7 +9,8 @@ that are no networks are in `table_graph.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,11 @@ from automl.config import Task
 from automl.data.columns import CategoryColumn, NumberColumn, TableColumns
 from automl.data.dataset import TableRows
 from automl.data.features import STANDARDISED_LIMIT
+from automl.data.target_encoding import TargetEncoding
 from automl.models.family import TrainedModel
 from automl.models.mean_model import MeanModel
 from automl.models.networks.network import NetworkModel
-from automl.models.predictor import Predictor
+from automl.models.predictor import EncodedModel, Predictor
 
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number; one beyond it counts as missing, as in `data.cells`."""
@@ -82,6 +84,32 @@ class CategoryFeatures(nn.Module):
         return matches.to(torch.float32)
 
 
+class EncodedNumbers(nn.Module):
+    """Puts a model's means in place of levels in target-encoded columns: (B, n) → (B, n)."""
+
+    means: torch.Tensor
+    begins: torch.Tensor
+    level_places: torch.Tensor
+    order: torch.Tensor
+
+    def __init__(self, columns: TableColumns, encoding: TargetEncoding) -> None:
+        super().__init__()
+        sizes = [len(table) for table in encoding.tables]
+        places = [place for place, _ in columns.encoded]
+        order = [*range(len(columns.numbers))]
+        for number, place in enumerate(places):
+            order[place] = len(order) + number
+        self.register_buffer("means", torch.tensor(sum(encoding.tables, ()), dtype=torch.float64))
+        self.register_buffer("begins", torch.tensor([0, *accumulate(sizes[:-1])]))
+        self.register_buffer("level_places", torch.tensor(places))
+        self.register_buffer("order", torch.tensor(order))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        levels = numbers.index_select(1, self.level_places).to(torch.int64)
+        means = self.means[levels + self.begins]
+        return torch.cat([numbers, means], 1).index_select(1, self.order)
+
+
 class ScoringModule(nn.Module):
     """Computes the answers of a network, or the weighted mean of several networks' answers.
 
@@ -91,23 +119,27 @@ class ScoringModule(nn.Module):
     def __init__(
         self,
         columns: TableColumns,
-        networks: Sequence[NetworkModel],
+        members: Sequence[WeightedModel],
         *,
-        weights: Sequence[float],
         task: Task,
         unit: tuple[float, float],
     ) -> None:
-        """Take the networks with the weight of each in the mean, and the target's unit.
+        """Take networks with the weight of each in the mean.
 
         `unit` is the mean and the scale of the target.
         """
         super().__init__()
         self.numbers = NumberFeatures(columns.numbers) if columns.numbers else None
         self.categories = CategoryFeatures(columns.categories) if columns.categories else None
+        networks = [model for model, *_ in members if isinstance(model, NetworkModel)]
         self.networks = nn.ModuleList([network.module for network in networks])
         self.dtypes = [network.dtype for network in networks]
         """The type of the features that each network takes."""
-        self._weights = [*weights]
+        self.encoders = nn.ModuleList(
+            nn.Identity() if m.encoding is None else EncodedNumbers(columns, m.encoding)
+            for m in members
+        )
+        self._weights = [member.weight for member in members]
         self._task = task
         self._mean, self._scale = unit
         self.sharpness = 1.0
@@ -116,20 +148,24 @@ class ScoringModule(nn.Module):
     def forward(
         self, numbers: torch.Tensor | None = None, codes: torch.Tensor | None = None
     ) -> torch.Tensor:
+        plain, answers = self._features(numbers, codes), []
+        members = zip(self.networks, self.encoders, self.dtypes, self._weights, strict=True)
+        for network, encoder, dtype, weight in members:
+            is_encoded = isinstance(encoder, EncodedNumbers)
+            features = self._features(encoder(numbers), codes) if is_encoded else plain
+            answers.append(self._answer(network(features.to(dtype))) * weight)
+        answer = torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
+        if self.sharpness == 1.0:
+            return answer
+        return torch.softmax(self.sharpness * answer.log(), 1)
+
+    def _features(self, numbers: torch.Tensor | None, codes: torch.Tensor | None) -> torch.Tensor:
         parts = []
         if self.numbers is not None and numbers is not None:
             parts.append(self.numbers(numbers))
         if self.categories is not None and codes is not None:
             parts.append(self.categories(codes))
-        features = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        members = zip(self.networks, self.dtypes, self._weights, strict=True)
-        answers = [
-            self._answer(network(features.to(dtype))) * weight for network, dtype, weight in members
-        ]
-        answer = torch.stack(answers).sum(0) if len(answers) > 1 else answers[0]
-        if self.sharpness == 1.0:
-            return answer
-        return torch.softmax(self.sharpness * answer.log(), 1)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def _answer(self, out: torch.Tensor) -> torch.Tensor:
         out = out.double()
@@ -138,12 +174,30 @@ class ScoringModule(nn.Module):
         return out[:, 0] * self._scale + self._mean
 
 
-def weighted_models(predictor: Predictor) -> Sequence[tuple[TrainedModel, float]]:
-    """Return the models of a mean, each with its weight; a single model has the weight 1."""
+class WeightedModel(NamedTuple):
+    """A member of a mean, or a single model."""
+
+    model: TrainedModel
+    """The model, which takes rows with the means of `encoding`."""
+    weight: float
+    """The weight in the mean; 1 for a single model."""
+    encoding: TargetEncoding | None
+    """The model's target encoding; None: its columns have none."""
+
+
+def weighted_models(predictor: Predictor) -> Sequence[WeightedModel]:
+    """Return the models of a mean, or the single model."""
     model = predictor.trained_model
-    if not isinstance(model, MeanModel):
-        return [(model, 1.0)]
-    return list(zip(model.members, model.weights, strict=True))
+    members: Sequence[TrainedModel] = [model]
+    weights: Sequence[float] = [1.0]
+    if isinstance(model, MeanModel):
+        members, weights = model.members, model.weights
+    return [
+        WeightedModel(member.model, weight, member.encoding)
+        if isinstance(member, EncodedModel)
+        else WeightedModel(member, weight, None)
+        for member, weight in zip(members, weights, strict=True)
+    ]
 
 
 def sharpness_of(predictor: Predictor) -> float:
@@ -154,18 +208,15 @@ def sharpness_of(predictor: Predictor) -> float:
 
 def is_network_predictor(predictor: Predictor) -> bool:
     """Return whether the model is a network or the mean of several, so that torch runs it."""
-    return all(isinstance(model, NetworkModel) for model, _ in weighted_models(predictor))
+    return all(isinstance(model, NetworkModel) for model, *_ in weighted_models(predictor))
 
 
 def make_scoring_module(predictor: Predictor) -> ScoringModule:
     """Return the graph of a loaded model, which must be a network or the mean of several."""
-    members = weighted_models(predictor)
-    networks = [model for model, _ in members if isinstance(model, NetworkModel)]
-    assert len(networks) == len(members), "callers check `is_network_predictor` first"
+    assert is_network_predictor(predictor), "callers check it first"
     module = ScoringModule(
         predictor.columns,
-        networks,
-        weights=[weight for _, weight in members],
+        weighted_models(predictor),
         task=predictor.task,
         unit=predictor.unit,
     )

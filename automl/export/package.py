@@ -221,7 +221,7 @@ class ExportProof:
 
 def _borders(predictor: Predictor) -> Borders:
     """Return the thresholds of all members that have any."""
-    models = [model for model, _ in weighted_models(predictor)]
+    models = [model for model, *_ in weighted_models(predictor)]
     borders = [model.borders() for model in models if isinstance(model, BorderedModel)]
     columns, thresholds = (
         np.concatenate(arrays) for arrays in zip(NO_BORDERS, *borders, strict=True)

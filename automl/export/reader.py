@@ -55,6 +55,11 @@ class Model:
             (c["name"], {text: code for code, text in enumerate(c["categories"])})
             for c in categorical
         ]
+        self._levels = {
+            name: {text: float(level) for level, text in enumerate(sorted(reading["counts"]))}
+            for name, reading in self._readings.items()
+            if "counts" in reading
+        }
         self._combined = self.schema.get("combined", [])
         self._verbatim = {c["name"] for c in categorical if c.get("verbatim")}
         self._verbatim |= {name for name, r in self._readings.items() if r.get("verbatim")}
@@ -111,8 +116,14 @@ class Model:
         return categories.index(text) if text in categories else -1
 
     def _derived_number(self, cell: Any, name: str, part: str) -> float:
-        """Return a part of a date, a number in a text, or the frequency of a category."""
+        """Return a part of a date, a number in a text, or the frequency or level of a category.
+
+        A level is the place of a category among all that were counted; the model has a mean of it.
+        """
         reading = self._readings[name]
+        if part.startswith("target"):
+            levels = self._levels[name]
+            return levels.get(self._category(cell, name), float(len(levels)))
         if part == "frequency":
             return math.log1p(reading["counts"].get(self._category(cell, name), 1))
         return float(self._text_values.number_of(cell, reading, part, self._missing))

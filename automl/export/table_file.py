@@ -11,7 +11,12 @@ import onnx
 
 from automl.errors import ConfigError
 from automl.export import formats
-from automl.export.network_graph import ScoringModule, sharpness_of, weighted_models
+from automl.export.network_graph import (
+    ScoringModule,
+    WeightedModel,
+    sharpness_of,
+    weighted_models,
+)
 from automl.export.table_graph import OnnxDrawable, TableGraph, estimate_file_bytes
 from automl.export.tracing import trace_module
 from automl.models.families.boosting.heavy import BoostingModel
@@ -26,11 +31,12 @@ def write(predictor: Predictor, example: Mapping[str, npt.NDArray[Any]], file: P
     _check_bytes(members)
     task, graph = predictor.task, TableGraph(predictor.columns)
     answers = []
-    for model, weight in members:
+    for model, weight, encoding in members:
         if isinstance(model, OnnxDrawable):
-            answer = graph.answered(model.draw(graph), task, predictor.unit)
+            outputs = model.draw(graph.encoded(encoding))
+            answer = graph.answered(outputs, task, predictor.unit)
             answers.append(answer if len(members) == 1 else _times(graph, answer, weight))
-    networks = [(model, w) for model, w in members if isinstance(model, NetworkModel)]
+    networks = [member for member in members if isinstance(member.model, NetworkModel)]
     assert len(answers) + len(networks) == len(members), "their families say that they export"
     if networks:
         answers.append(graph.take_in(_of_networks(predictor, networks, example)))
@@ -49,24 +55,18 @@ def _times(graph: TableGraph, answer: str, weight: float) -> str:
 
 def _of_networks(
     predictor: Predictor,
-    networks: Sequence[tuple[NetworkModel, float]],
+    networks: Sequence[WeightedModel],
     example: Mapping[str, npt.NDArray[Any]],
 ) -> onnx.ModelProto:
     """Return the networks' part of the mean."""
-    graph = ScoringModule(
-        predictor.columns,
-        [network for network, _ in networks],
-        weights=[weight for _, weight in networks],
-        task=predictor.task,
-        unit=predictor.unit,
-    )
+    graph = ScoringModule(predictor.columns, networks, task=predictor.task, unit=predictor.unit)
     return formats.make_onnx_model(trace_module(graph.eval(), example))
 
 
-def _check_bytes(members: Sequence[tuple[Any, float]]) -> None:
+def _check_bytes(members: Sequence[WeightedModel]) -> None:
     """Raise ConfigError for trees that fill more than a file."""
     kinds = (ForestModel, BoostingModel)
-    trees = [model.trees for model, _ in members if isinstance(model, kinds)]
+    trees = [model.trees for model, *_ in members if isinstance(model, kinds)]
     n_bytes = sum(estimate_file_bytes(some) for some in trees if some is not None)
     if n_bytes > formats.MAX_ONNX_BYTES:
         raise ConfigError(

@@ -26,6 +26,7 @@ from automl.config import Task
 from automl.data.cells import LARGEST_NUMBER as MISSING_BEYOND
 from automl.data.columns import TableColumns
 from automl.data.features import STANDARDISED_LIMIT
+from automl.data.target_encoding import TargetEncoding
 from automl.models.families.table_estimator import ClassScoreLayout
 from automl.models.families.table_family import spread_categories
 from automl.models.families.tree_arrays import (
@@ -161,7 +162,8 @@ class TableGraph:
     """A graph that grows. Names stand for (B, …) arrays of what becomes of B rows."""
 
     def __init__(self, columns: TableColumns) -> None:
-        self._columns = columns
+        self._columns, self._numbers = columns, NUMBERS
+        self._encoded: dict[TargetEncoding, TableGraph] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._functions: list[onnx.FunctionProto] = []
@@ -184,6 +186,20 @@ class TableGraph:
     def clipped(self, numbers: str, low: float, high: float) -> str:
         return self.add("Clip", numbers, self.constant(low), self.constant(high))
 
+    def encoded(self, encoding: TargetEncoding | None) -> TableGraph:
+        """Return a graph that writes into this one, and has a model's means in place of levels."""
+        if encoding is None or encoding in self._encoded:
+            return self if encoding is None else self._encoded[encoding]
+        found, order = [self._numbers], [*range(len(self._columns.numbers))]
+        for (place, _), table in zip(self._columns.encoded, encoding.tables, strict=True):
+            level = self.add("Cast", self._taken(self._numbers, [place]), to=TensorProto.INT64)
+            order[place] = len(order) + len(found) - 1
+            found.append(self.add("Gather", self.constant(table), level, axis=0))
+        self._encoded[encoding] = graph = TableGraph(self._columns)
+        graph._nodes, graph._constants = self._nodes, self._constants
+        graph._numbers = self._taken(self.joined(found), order)
+        return graph
+
     def joined(self, parts: Sequence[str]) -> str:
         """(B, all columns of the parts)."""
         return self.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
@@ -194,7 +210,7 @@ class TableGraph:
         parts = []
         if self._columns.numbers:
             fill = self._of_numbers("fill")
-            filled = self.add("Where", self._present, NUMBERS, fill)
+            filled = self.add("Where", self._present, self._numbers, fill)
             parts.append(
                 self._as_float32(
                     self.clipped(self._scaled(filled), -STANDARDISED_LIMIT, STANDARDISED_LIMIT)
@@ -231,7 +247,9 @@ class TableGraph:
         """(B, F) float64 what `tree_view` gives."""
         parts = []
         if self._columns.numbers:
-            scaled = self.clipped(self._scaled(NUMBERS), -LARGEST_TREE_NUMBER, LARGEST_TREE_NUMBER)
+            scaled = self.clipped(
+                self._scaled(self._numbers), -LARGEST_TREE_NUMBER, LARGEST_TREE_NUMBER
+            )
             found = self.add("Where", self._present, scaled, self.constant(np.nan))
             parts.append(found)
         if self._columns.categories:
@@ -335,7 +353,7 @@ class TableGraph:
     @cached_property
     def _present(self) -> str:
         """Return a (B, numbers) mask of the numbers that are present; NaN is not."""
-        size = self.add("Abs", NUMBERS)
+        size = self.add("Abs", self._numbers)
         return self.add("LessOrEqual", size, self.constant(MISSING_BEYOND))
 
     @cached_property

@@ -16,7 +16,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeAlias,
+    cast,
+    runtime_checkable,
+)
 
 from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
@@ -275,6 +284,17 @@ class HeavySide(Protocol):
         exception for a state that contradicts itself, and `model_file.BuilderNeededError` if only
         `build` can make the model.
         """
+
+
+@runtime_checkable
+class ForestSide(Protocol):
+    """A heavy side whose models are means of trees, of which any may be left out."""
+
+    def n_leaves(self, state: Mapping[str, Any]) -> int:
+        """Return the number of leaves of all trees of a model's state."""
+
+    def first_trees(self, state: Mapping[str, Any], share: float) -> Mapping[str, Any]:
+        """Return the state of a model with this share of the trees, at least one."""
 
 
 class TrialEstimator(Protocol):

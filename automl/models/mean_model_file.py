@@ -8,17 +8,22 @@ is asked once, and its outputs are kept. `ensemble_figures.py` draws the picture
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from automl.config import Task
 from automl.data.dataset import Dataset
-from automl.data.scoring.ensemble_selection import choose_sharpness, select_ensemble
+from automl.data.scoring.ensemble_selection import (
+    choose_sharpness,
+    select_ensemble,
+    standard_errors_lost,
+)
 from automl.data.scoring.label_thresholds import (
     best_threshold,
     held_out_thresholds,
@@ -29,6 +34,7 @@ from automl.data.scoring.metrics import (
     make_predictions,
 )
 from automl.errors import AutoMLError
+from automl.models.family import ForestSide, load_heavy_side
 from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.model_file import (
     REFITTED_KEY,
@@ -46,15 +52,19 @@ from automl.models.predictor import (
     MEMBER_WEIGHTS_KEY,
     MEMBERS_KEY,
     Predictor,
+    family_class,
     is_model_state,
     load_table_model,
     read_checkpoint,
+    read_model,
 )
 from automl.objectives.checkpoints import plain_checkpoint
 from automl.objectives.user_code import resolve_builder
 from automl.record.disk import replace_folder
 from automl.record.study_files import BEST_CHECKPOINT_FILE, IMPORTANCES_PLOT
 from automl.trial import trial_name
+
+ModelState: TypeAlias = Mapping[str, Any]
 
 LEARNED_KEYS = (THRESHOLD_KEY, SHARPNESS_KEY)
 """Keys of what was learned from the rows that judge; a refit, which has none, keeps it."""
@@ -189,9 +199,11 @@ def write_from_candidates(
     if selection is None:
         raise AutoMLError(f"{job.study}: no model of it can be read, so that none can be joined.")
     members = selection.members
-    contents = [read_model_file(Path(job.models[trial])) for trial in members]
+    contents = {trial: read_model_file(Path(job.models[trial])) for trial in members}
+    all_states = {trial: content["state"] for trial, content in contents.items()}
+    states, selection, note = thin_forests(all_states, selection, candidates, job.max_leaves)
     content = {
-        **members_content([content["state"] for content in contents], members),
+        **members_content(list(states.values()), members),
         "metrics": selection.scores,
         "study": job.study,
     }
@@ -202,7 +214,8 @@ def write_from_candidates(
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
-        members, selection.scores, selection.best_trial_scores, dict(candidates.speeds), not_drawn
+        *(members, selection.scores, selection.best_trial_scores),
+        *(dict(candidates.speeds), not_drawn, note),
     )
 
 
@@ -263,6 +276,26 @@ class EnsembleCandidates:
         """Load a model file. Raises AutoMLError for one that cannot be read."""
         return load_table_model(path, build=self._build)
 
+    def reselect(
+        self, selection: EnsembleSelection, states: Mapping[int, ModelState]
+    ) -> tuple[EnsembleSelection, float]:
+        """Return the selection whose members have other states, and by how many standard errors its
+        loss is higher."""
+        data = self._dataset
+        own = {
+            trial: judged_outputs(read_model(state, sys.maxsize, self._build), data)
+            for trial, state in states.items()
+        }
+        stacked = np.stack([own.get(trial, self._outputs[trial]) for trial in selection.members])
+        mean = mean_outputs(stacked, data.task, list(selection.members.values()))
+        outputs = selection.sharpness * mean
+        by_threshold = selection.threshold is not None
+        scores = _scores(outputs, data, by_threshold=by_threshold)
+        before, after = (_selection_inputs(each, data) for each in (selection.outputs, outputs))
+        y = data.judged.y.astype(np.float64)
+        rise = standard_errors_lost(before, after, y, data.task, data.loss)
+        return replace(selection, outputs=outputs, scores=scores), rise
+
     def select(self, trials: Iterable[int]) -> EnsembleSelection | None:
         """Choose members among the `trials` whose outputs are known; None if there are none."""
         known, data = [trial for trial in trials if trial in self._outputs], self._dataset
@@ -287,6 +320,69 @@ class EnsembleCandidates:
         return EnsembleSelection(
             members, outputs, scores, {best: best_scores}, threshold, sharpness
         )
+
+
+MAX_RISE = 1 / 3
+"""Largest rise of an ensemble's loss for fewer trees, in standard errors of the loss. It is less on
+new rows, which the forests of all folds predict (`experiments/013-tables/README.md`)."""
+
+
+def thin_forests(
+    states: Mapping[int, ModelState],
+    selection: EnsembleSelection,
+    candidates: EnsembleCandidates,
+    max_leaves: int,
+) -> tuple[Mapping[int, ModelState], EnsembleSelection, str]:
+    """Return states of members by trial whose forests have at most `max_leaves` leaves, the
+    selection with their outputs, and a note. All stay as they are if the loss would rise too much.
+
+    A forest keeps trees in proportion to its weight, with which the mean of all varies least.
+    """
+    n_leaves = {trial: sum(map(_n_leaves, member_states(states[trial]))) for trial in states}
+    total = sum(n_leaves.values())
+    if total <= max_leaves:
+        return states, selection, ""
+    shares = tree_shares(n_leaves, selection.members, max_leaves)
+    thinned = {t: _first_trees(s, shares[t]) if n_leaves[t] else s for t, s in states.items()}
+    reselected, rise = candidates.reselect(
+        selection, {t: thinned[t] for t in thinned if n_leaves[t]}
+    )
+    note = f"forests of the ensemble: {total:,} leaves, above {max_leaves:,} (50 MB as ONNX); "
+    if rise > MAX_RISE:
+        return states, selection, f"{note}all are kept, since fewer trees are worse."
+    before, after = (f"{of.scores['loss']:.5g}" for of in (selection, reselected))
+    return thinned, reselected, f"{note}trees were left out, loss {before} to {after}."
+
+
+def tree_shares(
+    n_leaves: Mapping[int, int], weights: Mapping[int, float], max_leaves: int
+) -> Mapping[int, float]:
+    """Return the largest shares of trees, by trial, that are in proportion to the weights, at most
+    1, and keep `max_leaves`."""
+    for scale in np.geomspace(1 / min(weights.values()), 1e-6, 1_000):
+        shares = {trial: min(1.0, scale * weight) for trial, weight in weights.items()}
+        if sum(shares[trial] * n for trial, n in n_leaves.items()) <= max_leaves:
+            break
+    return shares
+
+
+def member_states(state: ModelState) -> list[ModelState]:
+    """Return the state of each model of a mean; of a single model, its own."""
+    shared = {name: value for name, value in state.items() if name != MEMBERS_KEY}
+    return [{**shared, **own} for own in state.get(MEMBERS_KEY, [{}])]
+
+
+def _n_leaves(state: ModelState) -> int:
+    side = load_heavy_side(family_class(state))
+    return side.n_leaves(state) if isinstance(side, ForestSide) else 0
+
+
+def _first_trees(state: ModelState, share: float) -> ModelState:
+    """Return the state of a forest, or of a mean of forests, with a share of each one's trees."""
+    members = member_states(state)
+    side = load_heavy_side(family_class(members[0]))
+    assert isinstance(side, ForestSide), "the caller has counted leaves"
+    return join_states([side.first_trees(member, share) for member in members])
 
 
 def _draw(

@@ -36,6 +36,9 @@ more classes."""
 SHARPNESS_KEY = "sharpness"
 """Key of the factor of an ensemble's class scores; without it, the factor is 1."""
 
+ENCODING_KEY = "target_encoding"
+"""Key of the means with which one model, a member of a mean too, reads target-encoded columns."""
+
 SHARED_KEYS = frozenset(
     (
         "format",
@@ -67,6 +70,7 @@ def make_model_state(
     reading = data.target_reading
     return {
         **own_loss,
+        **encoding_entry(data),
         **({} if reading is None else {"target_reading": reading.plain()}),
         "format": MODEL_FORMAT,
         "family": family_name(family),
@@ -79,6 +83,11 @@ def make_model_state(
         "target": data.target,
         "data": data.digest,
     }
+
+
+def encoding_entry(data: Dataset) -> dict[str, Any]:
+    """Return the entry of a model that learned from target-encoded columns; else nothing."""
+    return {} if data.encoding is None else {ENCODING_KEY: data.encoding.plain()}
 
 
 def _array_state(family: str, facts: UserDataFacts, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,11 +326,8 @@ def _tensor_bytes(plain: object) -> int:
 
 
 def tensors_to_arrays(plain: Any) -> Any:
-    """Return a state with arrays in place of the tensors that torch has read.
-
-    A model without torch needs it if it stands in one file with networks. Raises TypeError for
-    anything but dense tensors in memory.
-    """
+    """Return a state with arrays in place of the tensors that torch has read, for a model without
+    torch in one file with networks. Raises TypeError for anything but dense tensors in memory."""
     if type(plain).__module__ == "torch" and hasattr(plain, "numpy"):
         return plain.numpy()
     if isinstance(plain, Mapping):
@@ -350,11 +356,9 @@ class LoadedModel:
         self.params = parse_params(content["params"])
         """The hyperparameters that the model was trained with."""
         self.metrics = parse_metrics(content.get("metrics", {}))
-        """Metrics of its trial's best report, such as `val_loss`. A mean of several models has
-        none."""
+        """Metrics of its trial's best report (`val_loss`); a mean of several models has none."""
         self.refitted = parse_refitted(content)
-        """The `trial` that was trained again, its `rows` and `n_seeds`, if the file is a
-        `refit.pt`; else None."""
+        """For a `refit.pt` the `trial` trained again, its `rows` and `n_seeds`; else None."""
         self.path = path
         """The file that the model was loaded from."""
         self.data_digest = parse_text(state, "data")
@@ -393,6 +397,8 @@ class EnsembleFileJob:
     """Target (`module:function`) that builds a network of the user; None: there is none."""
     plots: str | None = None
     """Folder for pictures of the findings; None: none are drawn."""
+    max_leaves: int = 2_400_000
+    """Number of leaves above which forests lose trees, if the loss allows it; 50 MB as ONNX."""
 
 
 @dataclass(frozen=True)
@@ -409,6 +415,8 @@ class EnsembleFileResult:
     """How many rows each model that could be chosen predicts per second, by trial."""
     not_drawn: str = ""
     """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
+    note: str = ""
+    """What was done so that the file stays small; empty: nothing."""
 
 
 @dataclass(frozen=True)

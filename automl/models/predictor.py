@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from automl.config import ExportFormat, StudyConfig, Task
 from automl.data.columns import TableColumns
 from automl.data.dataset import Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, make_predictions, predict_labels
+from automl.data.target_encoding import TargetEncoding
 from automl.errors import AutoMLError
 from automl.models import model_file
 from automl.models.family import (
@@ -56,7 +58,7 @@ class Predictor(LoadedModel):
     ) -> None:
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
-        super().__init__(content, path, _read_model(state, file_bytes, build))
+        super().__init__(content, path, read_model(state, file_bytes, build))
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.no_export_reason = _no_export_reason(state)
@@ -76,6 +78,8 @@ class Predictor(LoadedModel):
 
         self._preprocessing = Preprocessing.from_plain(state["preprocessing"])
         self._model.check_columns(self._preprocessing.columns)
+        has_means = all(isinstance(model, EncodedModel) for model in self._members)
+        model_file.check_content(has_means or not self.columns.encoded, "no means", self.columns)
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """Return labels (N,), or values (N,) in the target's unit.
@@ -193,24 +197,56 @@ class Predictor(LoadedModel):
         )
 
 
-def _read_model(
+class EncodedModel:
+    """A `family.TrainedModel` whose target-encoded columns have its own means in place of
+    levels."""
+
+    def __init__(self, model: TrainedModel, encoding: TargetEncoding) -> None:
+        self.model, self.encoding = model, encoding
+
+    @property
+    def n_outputs(self) -> int:
+        return self.model.n_outputs
+
+    @property
+    def module(self) -> Any:
+        return self.model.module
+
+    def to(self, device: str) -> None:
+        self.model.to(device)
+
+    def check_columns(self, columns: TableColumns) -> None:
+        self.encoding.check(columns)
+        self.model.check_columns(columns)
+
+    def outputs(self, columns: TableColumns, rows: TableRows) -> npt.NDArray[np.float64]:
+        numbers = self.encoding.encode(columns, rows.numbers)
+        return self.model.outputs(columns, replace(rows, numbers=numbers))
+
+
+def _read_single(
+    state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
+) -> TrainedModel:
+    side = load_heavy_side(family_class(state))
+    model = side.read_model(state, file_bytes=file_bytes, build=build)
+    if model_file.ENCODING_KEY not in state:
+        return model
+    return EncodedModel(model, TargetEncoding.from_plain(state[model_file.ENCODING_KEY]))
+
+
+def read_model(
     state: Mapping[str, Any], file_bytes: int, build: NetworkBuilder | None
 ) -> TrainedModel:
     """Return the model of a state, or the mean of its members."""
     if MEMBERS_KEY not in state:
-        return load_heavy_side(_family_class(state)).read_model(
-            state, file_bytes=file_bytes, build=build
-        )
+        return _read_single(state, file_bytes, build)
     members = model_file.parse_list(
         state[MEMBERS_KEY], "no models", lambda member: isinstance(member, Mapping)
     )
     model_file.check_content(len(members) > 0, "no models", members)
     model_file.check_unpacked_size(members, file_bytes)
-    models = []
     shared = {name: value for name, value in state.items() if name != MEMBERS_KEY}
-    for member in ({**shared, **own} for own in members):
-        side = load_heavy_side(_family_class(member))
-        models.append(side.read_model(member, file_bytes=file_bytes, build=build))
+    models = [_read_single({**shared, **own}, file_bytes, build) for own in members]
     weights = model_file.parse_shares(state.get(MEMBER_WEIGHTS_KEY), len(models))
     sizes = model_file.parse_sizes(state.get(MEMBER_SIZES_KEY), len(models))
     sharpness = model_file.parse_sharpness(state)
@@ -220,18 +256,18 @@ def _read_model(
 def _export_formats(state: Mapping[str, Any]) -> tuple[ExportFormat, ...]:
     """Return the export formats that the families of all members have."""
     members = state.get(MEMBERS_KEY, [{}])
-    by_member = [_family_class({**state, **member}).export_formats for member in members]
+    by_member = [family_class({**state, **member}).export_formats for member in members]
     return tuple(kind for kind in by_member[0] if all(kind in formats for formats in by_member))
 
 
 def _no_export_reason(state: Mapping[str, Any]) -> str:
     """Return the reason of the first member that has one."""
     members = state.get(MEMBERS_KEY, [{}])
-    reasons = [_family_class({**state, **member}).no_export_reason for member in members]
+    reasons = [family_class({**state, **member}).no_export_reason for member in members]
     return next(filter(None, reasons), "")
 
 
-def _family_class(state: Mapping[str, Any]) -> type[Family]:
+def family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
     name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
     known = load_families()
@@ -307,7 +343,7 @@ def _make_predictor(
         return Predictor(content, path, file_bytes, build)
     from automl.models.array_predictor import ArrayPredictor  # loads torch
 
-    model = load_heavy_side(_family_class(state)).read_model(
+    model = load_heavy_side(family_class(state)).read_model(
         state, file_bytes=file_bytes, build=build
     )
     return ArrayPredictor(content, path, model)

@@ -376,3 +376,22 @@ def sensors(random: Random) -> pd.DataFrame:
     target = 2 * random.normal(size=60)[sensor] + 2 * reading[:, 0] + np.abs(reading[:, 1])
     frame = numbers(np.column_stack([reading, own[sensor]]), target + random.normal(size=2500))
     return frame.assign(sensor=[f"s{number}" for number in sensor])
+
+
+@kind
+def even_levels(random: Random) -> pd.DataFrame:
+    """A category of 400 values, all about as frequent, each with an effect of its own."""
+    branch = random.integers(400, size=6000)
+    x = random.normal(size=(6000, 4))
+    logit = random.normal(scale=1.5, size=400)[branch] + x[:, 0] * x[:, 1]
+    return numbers(x, classes(random, logit)).assign(branch=[f"branch {i}" for i in branch])
+
+
+@kind
+def even_levels_amount(random: Random) -> pd.DataFrame:
+    """The same of amounts."""
+    branch = random.integers(400, size=6000)
+    x = random.normal(size=(6000, 4))
+    target = random.normal(scale=1.5, size=400)[branch] + x[:, 0] * x[:, 1]
+    frame = numbers(x, target + random.normal(size=6000))
+    return frame.assign(branch=[f"branch {i}" for i in branch])

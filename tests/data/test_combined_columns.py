@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from automl.config import DataConfig, DataKind
-from automl.data.columns import ColumnPair, TableColumns
+from automl.data.columns import CombinedColumn, TableColumns
 from automl.data.combined_columns import add_pairs, find_pair
-from automl.data.dataset import Dataset, DatasetPart, RefitRows
+from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.model_findings import permutation_importances
@@ -24,12 +24,12 @@ from automl.errors import ConfigError
 
 Frame = pd.DataFrame
 PAIRS = [
-    ColumnPair("a", "+", "b"),
-    ColumnPair("a", "-", "b"),
-    ColumnPair("a", "*", "b"),
-    ColumnPair("b", "/", "a"),
-    ColumnPair("a", "*", "b", "e"),
-    ColumnPair("c", "&", "d"),
+    CombinedColumn("a", "+", "b"),
+    CombinedColumn("a", "-", "b"),
+    CombinedColumn("a", "*", "b"),
+    CombinedColumn("b", "/", "a"),
+    CombinedColumn("a", "*", "b", "e"),
+    CombinedColumn("c", "&", "d"),
 ]
 
 
@@ -48,8 +48,7 @@ def learned(frame: Frame) -> Preprocessing:
 
 def chosen(frame: Frame, y: Any) -> list[str]:
     preprocessing = Preprocessing.fit(frame)
-    part = DatasetPart(preprocessing.read(frame), np.asarray(y))
-    return [pair.name for pair in select_pairs(preprocessing.columns, part, of_three=True)]
+    return [pair.name for pair in select_pairs(preprocessing, frame, np.asarray(y), of_three=True)]
 
 
 def test_cells_follow_from_those_of_the_row() -> None:
@@ -205,10 +204,10 @@ def test_a_shuffled_column_is_combined_anew() -> None:
 def test_a_name_may_hold_the_sign_of_an_operation() -> None:
     frame = pd.DataFrame({"m/s": [1.0, 2, 3, 5], "a-b": [2.0, 1, 7, 9]})
     columns = Preprocessing.fit(frame).columns
-    assert find_pair(columns, "m/s / a-b") == ColumnPair("m/s", "/", "a-b")
+    assert find_pair(columns, "m/s / a-b") == CombinedColumn("m/s", "/", "a-b")
     assert find_pair(columns, "m/s") is None
     combined, rows = add_pairs(
-        columns, Preprocessing(columns).read(frame), [ColumnPair("m/s", "-", "a-b")]
+        columns, Preprocessing(columns).read(frame), [CombinedColumn("m/s", "-", "a-b")]
     )
     assert combined.pair_names == ["m/s - a-b"]
     assert rows.numbers[:, 2].tolist() == [-1, 1, -4, -4]

@@ -13,7 +13,7 @@ import pytest
 
 from automl.config import DataConfig, DataKind
 from automl.data.column_kinds import read_columns
-from automl.data.columns import FORMAT, NumberColumn, TableColumns
+from automl.data.columns import FORMATS, NumberColumn, TableColumns
 from automl.data.load import describe_columns, load_dataset
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.evaluation import open_evaluation
@@ -77,7 +77,7 @@ def test_columns_are_taken_as_they_look() -> None:
 def test_without_detection_columns_are_what_they_were() -> None:
     before = Preprocessing.fit(FRAME).columns
     assert before == Preprocessing.fit(FRAME, read_columns(FRAME, {}, detect=False)).columns
-    assert before.plain()["format"] == FORMAT
+    assert before.plain()["format"] == FORMATS[0]
     assert before.readings == ()
 
 

@@ -288,7 +288,7 @@ def takes_a_moment(lr: float, wd: float = 0.0) -> float:
 def lasts_a_minute(trial: automl.TrialContext) -> None:
     """A minute of reports with checkpoints; or, of every fourth trial, a step that takes it all.
     Ends at once where a word is left. Has a child of its own, which would live for long."""
-    subprocess.Popen(["sleep", "600"], start_new_session=trial.number % 2 == 0)
+    _start_child(trial)
     state, word = trial.restore(), study_folder(trial) / "go on"
     for step in range(0 if state is None else state["step"] + 1, 240):
         trial.report(step, {"val_loss": 1.0}, checkpoint=partial(dict, step=step))
@@ -299,14 +299,20 @@ def lasts_a_minute(trial: automl.TrialContext) -> None:
             time.sleep(0.25)
 
 
+def _start_child(trial: automl.TrialContext) -> subprocess.Popen[bytes]:
+    """Start what would live for long: with a session, and the open files, of its own or not."""
+    own_session, own_files = trial.number % 2 == 0, trial.number % 4 < 2
+    return subprocess.Popen(["sleep", "600"], start_new_session=own_session, close_fds=own_files)
+
+
 ACKNOWLEDGED = "acknowledged"
 
 
-def acknowledges(trial: automl.TrialContext) -> None:
+def acknowledges(trial: automl.TrialContext, *, dies: bool = False) -> None:
     """Twelve epochs, each with a checkpoint and a value that nobody could compute again. Writes
     down each epoch that it trains and its value, and tells a pipe beside `studies/` what `report`
     has taken."""
-    child = subprocess.Popen(["sleep", "600"], start_new_session=trial.number % 2 == 0)
+    child = _start_child(trial)
     state = trial.restore()
     told = os.open(study_folder(trial).parent.parent / ACKNOWLEDGED, os.O_WRONLY)
     for epoch in range(0 if state is None else state["epoch"] + 1, N_EPOCHS):
@@ -314,11 +320,27 @@ def acknowledges(trial: automl.TrialContext) -> None:
         value = random.SystemRandom().random()
         with (trial.directory / "trained").open("a") as trained:
             trained.write(f"{epoch} {value!r}\n")
-        trial.report(epoch, {"val_loss": value}, checkpoint=partial(dict, epoch=epoch))
+        dies_now = dies and epoch == trial.number % N_EPOCHS
+        get_state = partial(_die_once_logged, trial, value) if dies_now else partial(dict)
+        trial.report(epoch, {"val_loss": value}, checkpoint=partial(get_state, epoch=epoch))
         os.write(told, f"{os.getpid()} {trial.number} {epoch} {value!r}\n".encode())
     os.close(told)
     child.kill()
     child.wait()
+
+
+def dies_in_a_report(trial: automl.TrialContext) -> None:
+    """As `acknowledges`, but its process dies once between a value's way and its checkpoint."""
+    acknowledges(trial, dies=not (trial.directory / "died").exists())
+
+
+def _die_once_logged(trial: automl.TrialContext, value: float, epoch: int) -> dict[str, int]:
+    log = study_folder(trial) / "events.log"
+    while repr(value) not in log.read_text():
+        time.sleep(0.01)
+    (trial.directory / "died").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {"epoch": epoch}  # never
 
 
 def trains_on_its_state(trial: automl.TrialContext) -> None:

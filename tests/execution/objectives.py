@@ -93,7 +93,10 @@ class ScriptedSession:
         raise StorageError("last.pt cannot be written (No space left on device)")
 
     def _fork_and_hang(self, spec: TrialSpec, report: object, on_event: OnEvent) -> None:
-        children = [subprocess.Popen(["sleep", "3600"], start_new_session=n > 0) for n in range(2)]
+        children = [
+            subprocess.Popen(["sleep", "3600"], start_new_session=n > 0, close_fds=n < 2)
+            for n in range(3)
+        ]
         pids = [os.getpid(), *(child.pid for child in children)]
         print(*pids, flush=True)  # noqa: T201 - read from the trial's output file
         time.sleep(3600)

@@ -265,29 +265,40 @@ def test_nothing_outlives_a_parent_that_was_killed(
     output = tmp_path / "trial-00000.log"
     assert wait_until(lambda: output.exists() and output.stat().st_size > 0, 60), "never started"
     pids = [int(word) for word in output.read_text().split()]
-    assert len(pids) == 3, "the worker, its child, and one with a session of its own"
+    assert len(pids) == 4, "the worker, its child, and two with sessions and files of their own"
     assert all(map(is_running, pids))
     kill(parent.pid, signal.SIGKILL)
     parent.wait()
     assert wait_until(lambda: not any(map(is_running, pids)), 5.0)
 
 
-def test_a_worker_ends_with_its_fork_server_before_another_gets_its_trial(tmp_path: Path) -> None:
-    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
-    pids: list[int] = []
+def test_workers_end_with_their_fork_server_before_others_get_their_trials(tmp_path: Path) -> None:
+    """One that is idle, too, though nobody asks for it."""
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=2))
+    pids: dict[int, int] = {}
     alive_at_end: list[bool] = []
 
     def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
         for event in new:
             if isinstance(event, ProcessHosted):
-                pids.append(event.process.pid)
-                os.kill(psutil.Process(event.process.pid).ppid(), signal.SIGKILL)
+                pids[event.trial] = event.process.pid
             alive_at_end.extend([is_running(pids[0])] * isinstance(event, InterruptedOutcome))
         return {}
 
+    def run(number: int, act: str) -> None:
+        executor.execute(TrialFeed([spec(number, act)], lambda taken: None), HOST, on_events)
+
+    hangs = threading.Thread(target=run, args=(0, "hang"))
+    hangs.start()
     try:
-        executor.execute(TrialFeed([spec(0, "hang")], lambda taken: None), HOST, on_events)
+        assert wait_until(lambda: bool(pids), 10.0)
+        run(1, "finish")
+        os.kill(psutil.Process(pids[1]).ppid(), signal.SIGKILL)
+        hangs.join(10.0)
+        assert wait_until(lambda: not is_running(pids[1]), 3.0)
     finally:
+        executor.kill("the test is over")
+        hangs.join()
         executor.close()
     assert alive_at_end == [False]
 

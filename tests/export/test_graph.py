@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from automl.config import Task
 from automl.data.columns import CategoryColumn, Column, NumberColumn, TableColumns
 from automl.data.dataset import TableRows
-from automl.export.network_graph import ScoringModule, graph_inputs, make_scoring_module
+from automl.export.network_graph import (
+    ScoringModule,
+    WeightedModel,
+    graph_inputs,
+    make_scoring_module,
+)
 from automl.models.mean_model import MeanModel
-from automl.models.networks.network import NetworkModel
 from tests.export.conftest import linear, predictor_of
 
 numbers = st.floats(-1e6, 1e6)
@@ -103,8 +107,8 @@ def test_members_count_by_their_weights(columns: TableColumns) -> None:
     weights, task = (0.75, 0.25), Task.classification
     rows = TableRows(np.ones((2, 3)), np.zeros((2, 2), dtype=np.int32))
     said = MeanModel(networks, task, weights).outputs(columns, rows)
-    members = [network for network in networks if isinstance(network, NetworkModel)]
-    graph = ScoringModule(columns, members, weights=weights, task=task, unit=(0.0, 1.0)).eval()
+    members = [WeightedModel(*member, None) for member in zip(networks, weights, strict=True)]
+    graph = ScoringModule(columns, members, task=task, unit=(0.0, 1.0)).eval()
     assert np.allclose(_run(graph, graph_inputs(columns, rows)), np.exp(said), rtol=1e-12)
 
 

@@ -28,7 +28,7 @@ from automl.models.mean_model_file import join_states, read_model_file
 from automl.models.model_file import MODEL_FORMAT, SHARPNESS_KEY
 from automl.models.predictor import Predictor
 from tests.export.conftest import linear, predictor_of, scores_of
-from tests.models.tables import TARGET, mixed, mixed_frame
+from tests.models.tables import TARGET, by_class, mixed, mixed_frame, shops_frame
 from tests.models.test_table_families import EACH, INSTALLED, trained
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
@@ -279,3 +279,31 @@ def test_combined_columns_are_computed_by_the_reader(name: str, tmp_path: Path) 
     assert {column["name"] for column in model.schema["columns"]} == {*frame.columns, "side"} - {
         TARGET
     }
+
+
+@pytest.mark.parametrize("kind", ["mean", ONNX, ExportFormat.torch])
+def test_each_model_has_its_target_encoding_in_the_export(
+    kind: ExportFormat | str, tmp_path: Path
+) -> None:
+    frame, path = by_class(shops_frame(500, 70), 3), tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    combine = [f"{TARGET} by shop", "a / b"]
+    config = DataConfig(DataKind.csv, str(path), TARGET, detect=True, folds=5, combine=combine)
+    data, states = load_dataset(config), []
+    for number, name in enumerate(INSTALLED if kind == "mean" else ["linear"] * 2):
+        first, _ = trained(tmp_path / str(number), name, data.fold(number))
+        states.append(read_model_file(first.path)["state"])
+    if kind == "mean":
+        states.append({**states[0], **network(data.columns, first)})
+    else:
+        states = [{**state, **network(data.columns, first)} for state in states]
+    encodings = [state["target_encoding"] for state in states]
+    assert encodings[0] != encodings[1]
+    content = {"state": join_states(states, None), "params": {}}
+    predictor = Predictor(content, tmp_path / "ensemble.pt", 2**30, linear)
+    rows = [{str(key): cell for key, cell in row.items()} for row in frame[:12].to_dict("records")]
+    rows = [{**row, "shop": [row["shop"], "new", None][i % 3]} for i, row in enumerate(rows)]
+    to, form = tmp_path / "out", ONNX if kind == "mean" else ExportFormat(kind)
+    assert export_model(predictor, rows, to, form, {}).largest < CLOSE
+    said = [[*open_export_reader(to).probabilities(row).values()] for row in rows]
+    np.testing.assert_allclose(said, scores_of(predictor, rows), atol=CLOSE)

@@ -16,6 +16,8 @@ __all__ = ["folder", "mlflow_environment", "program", "story"]
 
 N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
 """How often each fault strikes, at most."""
+SEED = int(os.environ.get("FAULT_SEED", "0"))
+"""Another seed takes other places and moments."""
 _PROMISE = "promise"
 
 

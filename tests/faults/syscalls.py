@@ -134,9 +134,10 @@ def is_available() -> bool:
 def traced(running: Running, trace: Path, *options: str) -> Iterator[None]:
     """Trace a program that begins stopped, with all that it starts, while the block runs."""
     pid = running.process.pid
+    status = Path(f"/proc/{pid}/status")
+    wait_until(lambda: "State:\tT" in status.read_text(), "the program stops itself")
     tracer = subprocess.Popen(["strace", "-f", "-qq", "-o", trace, *options, "-p", str(pid)])
     try:
-        status = Path(f"/proc/{pid}/status")
         wait_until(lambda: "TracerPid:\t0\n" not in status.read_text(), "strace")
         running.signal(signal.SIGCONT)
         yield
@@ -166,7 +167,8 @@ def fault_points(program: Program, sweep: TracedSweep, fault: Fault) -> list[Fau
     running = program.start_stopped(*sweep.words_with(fault))
     trace = program.folder / "trace"
     with traced(running, trace, "-y", "-e", f"trace={','.join(CALLS)}"):
-        done = running.wait()
+        running.process.wait(LIMIT_SECONDS)
+    done = running.wait()
     assert done.code == 0, done.stderr
     study = program.folder / "studies" / STUDY
     seen: Counter[tuple[str, str, str]] = Counter()

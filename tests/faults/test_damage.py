@@ -24,7 +24,7 @@ from automl.record.study_files import PLOT_NAMES
 from automl.record.study_requests import FolderRequestQueue
 from tests.end_to_end.program import Done, Program, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise
 from tests.flips import one_bit_flipped, torn_ends
 from tests.models.test_ensemble import asked
 from tests.models.test_refit_file import seed, written
@@ -115,8 +115,8 @@ def study(story: Program) -> InterruptedStudy:
 
 
 def damages(content: bytes, at_least: int = 0) -> Iterator[bytes]:
-    yield from torn_ends(content, max(N_TORN, at_least))
-    yield from one_bit_flipped(content, max(N_FLIPPED, at_least))
+    yield from torn_ends(content, max(N_TORN, at_least), 2026 + SEED)
+    yield from one_bit_flipped(content, max(N_FLIPPED, at_least), 2026 + SEED)
 
 
 @pytest.mark.timeout(24 * 3600)

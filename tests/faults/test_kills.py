@@ -10,7 +10,9 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -18,16 +20,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from automl.trial import MetricsReported, TrialStarted
 from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, NotePromise
-from tests.processes import LEFT_SECONDS, left_processes
+from tests.faults.conftest import N_POINTS, SEED, NotePromise
+from tests.processes import left_processes, those_left
 
 pytestmark = pytest.mark.slow
 
 FULL_ROUNDS = 30
-ROUNDS = range(min(N_POINTS, FULL_ROUNDS))
+ROUNDS = range(FULL_ROUNDS * SEED, FULL_ROUNDS * SEED + min(N_POINTS, FULL_ROUNDS))
 N_TRIALS = 40 if N_POINTS > 1 else 16
 N_LIVE = 8
 STOPPED_SECONDS = 45.0 if N_POINTS > 1 else 3.0
@@ -37,11 +40,15 @@ WORDS = (
     "training.checkpoint_every_seconds=0",
     f"admission.max_concurrent_trials={N_LIVE}",
     f"admission.max_trials_per_device={N_LIVE}",
-    "admission.request=1MiB",
     "pruner=none",
     "sampler=random",
     "devices=host",
-    *mine("acknowledges"),
+)
+ALONE = ("admission.request=1MiB", *mine("acknowledges"))
+N_PACK_EPOCHS = 200
+PACKS = (
+    *(f"training.epochs={N_PACK_EPOCHS}", "data.n_train=64", "data.n_validation=32"),
+    "space={lr: {low: 0.001, high: 0.1, log: true}}",
 )
 
 
@@ -52,8 +59,8 @@ class OutsideLog:
         os.mkfifo(path)
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         self._rest = b""
-        self.values: dict[tuple[int, int], float] = {}
-        """The value of each acknowledged report, by trial and step."""
+        self.values: dict[tuple[int, int], list[float]] = {}
+        """The values of acknowledged reports, by trial and step."""
         self.workers: dict[int, int] = {}
         """The process that reported last, by trial."""
 
@@ -66,29 +73,49 @@ class OutsideLog:
         for line in lines:
             pid, trial, step, value = line.split()
             self.workers[int(trial)] = int(pid)
-            self.values[int(trial), int(step)] = float(value)
+            self.values.setdefault((int(trial), int(step)), []).append(float(value))
 
     def close(self) -> None:
         os.close(self._fd)
 
 
+class RecordedValues(OutsideLog):
+    """What a study's record has, whose trials tell nobody else; a value there never changes."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.values = {}
+        self.workers = {}
+
+    def read(self) -> None:
+        before, losses = self.values, self._records.losses()
+        self.values = {key: [metrics["val_loss"]] for key, metrics in losses.items()}
+        assert {key: self.values.get(key) for key in before} == before
+
+
 class KilledSweep:
     """A sweep of which one process after another is killed."""
 
-    def __init__(self, program: Program, log: OutsideLog, chance: random.Random) -> None:
-        self._program, self._log, self._chance = program, log, chance
+    def __init__(
+        self, program: Program, log: OutsideLog, seed: int, words: Sequence[str] = ALONE
+    ) -> None:
+        self._program, self._log = program, log
+        self._words = (*WORDS, *words)
+        self._chance = random.Random(seed)
         self.records = Records(program.folder, "killed")
         self._running: Running | None = None
         self._hit: set[int] = set()
         """Trials one of whose processes was killed: a trial that kills two has failed."""
-        self.n_kills = 0
+        self.kills: list[str] = []
+        """When each process was killed, and which."""
         self.left: list[str] = []
         """Processes that outlived the sweep, or the process that they were below, by 3 s."""
 
-    def kill(self, find: Callable[[KilledSweep], int | None]) -> None:
-        """Kill what `find` finds once some more reports have come; start the sweep if none runs."""
+    def kill(self, what: str) -> None:
+        """Kill what that method finds once some more reports have come; start the sweep if none
+        runs."""
         if self._running is None:
-            self._running = self._program.start(*WORDS)
+            self._running = self._program.start(*self._words)
         running, until = self._running, len(self._log.values) + self._chance.randint(1, 40)
 
         def is_time() -> bool:
@@ -96,28 +123,28 @@ class KilledSweep:
             return len(self._log.values) >= until or running.process.poll() is not None
 
         running.wait_until(is_time, "more reports") if running.process.poll() is None else None
-        pid = find(self) if running.process.poll() is None else None
+        pid = getattr(self, what)() if running.process.poll() is None else None
         if pid is None:
             return
         below = psutil.Process(abs(pid)).children(recursive=True)
         os.kill(pid, signal.SIGKILL)
-        self.n_kills += 1
+        self.kills.append(f"{time.time():.3f} {what} {abs(pid)}")
         if abs(pid) == running.process.pid:
             running.process.wait()
             self._running = None
-            self.left += left_processes(self._program.folder)
+            left = left_processes(self._program.folder)
         else:
-            _, outlive = psutil.wait_procs(below, LEFT_SECONDS)
-            self.left += [f"{p.name()} below {find.__name__}" for p in outlive if p.is_running()]
+            left = those_left(lambda: [process for process in below if process.is_running()])
+        self.left += [f"{process}, after {self.kills[-1]}" for process in left]
 
-    def stop(self, find: Callable[[KilledSweep], int | None]) -> None:
-        """Stop what `find` finds for a while once there are some reports; the sweep then ends."""
-        self._running = running = self._program.start(*WORDS)
+    def stop(self, what: str) -> None:
+        """Stop what that method finds for a while; the sweep goes on then, and ends."""
+        self._running = running = self._program.start(*self._words)
         found: list[int] = []
 
         def is_found() -> bool:
             self._log.read()
-            pid = find(self) if len(self._log.values) > N_LIVE else None
+            pid = getattr(self, what)() if len(self._log.values) > N_LIVE else None
             found.extend(filter(None, [pid]))
             return bool(found)
 
@@ -132,7 +159,7 @@ class KilledSweep:
         """Let the sweep end, or resume it and let that end."""
         if self._running is not None:
             self._running.wait()
-        done = self._program.call(*WORDS)
+        done = self._program.call(*self._words)
         assert (done.code, done.stderr) == (0, "")
         self._log.read()
 
@@ -182,15 +209,23 @@ def outside_log(program: Program) -> Iterator[OutsideLog]:
     log.close()
 
 
-TARGETS = (
-    KilledSweep.deliverer,
-    KilledSweep.worker,
-    KilledSweep.main,
-    KilledSweep.worker,
-    KilledSweep.fork_server,
-    KilledSweep.group,
-    KilledSweep.main,
-)
+class KilledPacks(KilledSweep):
+    """A sweep of packs, whose processes are found by their parents."""
+
+    def worker(self) -> int | None:
+        assert self._running is not None
+        found = psutil.Process(self._running.process.pid).children(recursive=True)
+        workers = [process.pid for process in found if process.ppid() == self.fork_server()]
+        return self._chance.choice(workers) if workers else None
+
+    def fork_server(self) -> int | None:
+        assert self._running is not None
+        children = psutil.Process(self._running.process.pid).children()
+        return next((child.pid for child in children if child.children()), None)
+
+
+TARGETS = ("deliverer", "worker", "main", "worker", "fork_server", "group", "main")
+PACK_TARGETS = ("deliverer", "worker", "main", "fork_server", "group", "main")
 
 
 @pytest.mark.timeout(600)
@@ -198,46 +233,87 @@ TARGETS = (
 def test_whatever_is_killed_nothing_acknowledged_is_lost_or_done_twice(
     program: Program, outside_log: OutsideLog, seed: int, note_promise: NotePromise
 ) -> None:
-    chance = random.Random(seed)
-    sweep = KilledSweep(program, outside_log, chance)
-    for target in chance.sample(TARGETS, len(TARGETS)):
+    sweep = KilledSweep(program, outside_log, seed)
+    for target in random.Random(seed).sample(TARGETS, len(TARGETS)):
         sweep.kill(target)
     sweep.finish()
     check_nothing_is_lost(sweep, outside_log, "kills", note_promise)
-    note_promise("kills after which processes are left", sweep.n_kills, len(sweep.left))
-    assert sweep.left == []
+    check_nothing_is_left(sweep, note_promise)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "find", [find for find in dict.fromkeys(TARGETS) if find is not KilledSweep.group]
-)
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_packs_that_are_killed_lose_nothing_and_do_nothing_twice(
+    program: Program, seed: int, note_promise: NotePromise
+) -> None:
+    recorded = RecordedValues(Records(program.folder, "killed"))
+    sweep = KilledPacks(program, recorded, seed, PACKS)
+    for target in random.Random(seed).sample(PACK_TARGETS, len(PACK_TARGETS)):
+        sweep.kill(target)
+    sweep.finish()
+    sweep.records.check_exact(N_TRIALS, N_PACK_EPOCHS, ["val_loss"])
+    note_promise("recorded metrics of packs after kills", len(recorded.values), 0)
+    check_nothing_is_left(sweep, note_promise)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("what", ["deliverer", "worker", "main", "fork_server"])
 def test_whatever_is_stopped_for_a_while_goes_on(
     program: Program,
     outside_log: OutsideLog,
-    find: Callable[[KilledSweep], int | None],
+    what: str,
     note_promise: NotePromise,
 ) -> None:
-    sweep = KilledSweep(program, outside_log, random.Random(0))
-    sweep.stop(find)
+    sweep = KilledSweep(program, outside_log, 0)
+    sweep.stop(what)
     sweep.finish()
-    what = f"{find.__name__} stopped for {STOPPED_SECONDS:.0f} s"
-    check_nothing_is_lost(sweep, outside_log, what, note_promise)
+    fault = f"{what} stopped for {STOPPED_SECONDS:.0f} s"
+    check_nothing_is_lost(sweep, outside_log, fault, note_promise)
+
+
+def test_of_two_values_of_a_step_the_first_counts(
+    program: Program, outside_log: OutsideLog, note_promise: NotePromise
+) -> None:
+    """Each trial's process dies when the sweep has a value, and `report` has not returned."""
+    sweep = KilledSweep(program, outside_log, 0, (ALONE[0], *mine("dies_in_a_report")))
+    sweep.finish()
+    check_nothing_is_lost(sweep, outside_log, "deaths in a report", note_promise)
+    losses, differ = sweep.records.losses(), []
+    for (trial, step), values in outside_log.values.items():
+        differ += [trial] if losses[trial, step]["val_loss"] not in values else []
+    assert sorted(differ) == [*range(N_TRIALS)]
+
+
+def check_nothing_is_left(sweep: KilledSweep, note_promise: NotePromise) -> None:
+    note_promise("processes left 3 s after kills", len(sweep.kills), len(sweep.left))
+    assert sweep.left == []
 
 
 def check_nothing_is_lost(
     sweep: KilledSweep, outside_log: OutsideLog, what: str, note_promise: NotePromise
 ) -> None:
-    trained = [_trained_epochs(sweep.records, number) for number in range(N_TRIALS)]
-    lost = dict(outside_log.values)
-    for (trial, step), metrics in sweep.records.losses().items():
-        # A kill may have come between the value's way to the sweep and `report`'s return: the step
-        # was trained again then, and of two values the first counts.
-        tried = [value for epoch, value in trained[trial] if epoch == step]
-        if metrics["val_loss"] in tried[: tried.index(lost.get((trial, step), tried[-1])) + 1]:
-            lost.pop((trial, step), None)
+    """Check that a step is acknowledged once, and not trained again then; that the record has it.
+
+    Where a kill came between a value's way to the sweep and the return of `report`, the step was
+    trained again. The record has the first of its values then, and the trial's next start after it.
+    """
+    trained = [_trained_values(sweep.records, number) for number in range(N_TRIALS)]
+    again = _started_after(sweep.records)
+    losses = sweep.records.losses()
+    lost: dict[tuple[int, int], object] = {}
+    for key, values in outside_log.values.items():
+        tried = [value for epoch, value in trained[key[0]] if epoch == key[1]]
+        kept = losses.get(key, {}).get("val_loss")
+        is_kept = kept == tried[-1] or (kept in tried and key in again)
+        if values != tried[-1:] or not is_kept:
+            lost[key] = {
+                "acknowledged": values,
+                "tried": tried,
+                "kept": kept,
+                "again": key in again,
+            }
     note_promise(f"acknowledged metrics after {what}", len(outside_log.values), len(lost))
-    assert lost == {}
+    assert lost == {}, sweep.kills
     sweep.records.check_exact(N_TRIALS, N_EPOCHS, ["val_loss"])
     for pairs in trained:
         epochs = [epoch for epoch, _ in pairs]
@@ -245,7 +321,19 @@ def check_nothing_is_lost(
         assert all(after - before in (0, 1) for before, after in pairwise(epochs)), epochs
 
 
-def _trained_epochs(records: Records, trial: int) -> list[tuple[int, float]]:
+def _trained_values(records: Records, trial: int) -> list[tuple[int, float]]:
     """Return each epoch that the trial trained, and its value, in their order."""
     lines = (records.path / "checkpoints" / f"trial-{trial:05d}" / "trained").read_text()
     return [(int(epoch), float(value)) for epoch, value in map(str.split, lines.splitlines())]
+
+
+def _started_after(records: Records) -> set[tuple[int, int]]:
+    """Return the trial and step of each recorded report after which its trial was started again."""
+    n_starts: Counter[int] = Counter()
+    reported: dict[tuple[int, int], int] = {}
+    for event in records.events():
+        if isinstance(event, TrialStarted):
+            n_starts[event.trial] += 1
+        elif isinstance(event, MetricsReported):
+            reported[event.trial, event.step] = n_starts[event.trial]
+    return {key for key, start in reported.items() if start < n_starts[key[0]]}

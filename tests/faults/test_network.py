@@ -66,6 +66,7 @@ def test_a_bad_network_loses_and_doubles_nothing(
     note_promise(f"one request and reply in ten {fault.value}", N_TRIALS, int(not is_whole))
     assert (done.code, done.stderr) == (0, "")
     assert min(network.n_struck["request"], network.n_struck["reply"]) > 0
+    assert len(proxy.requests) < 10 * N_TRIALS, "delivered anew"
     check_whole(records, N_TRIALS, 3, ["train_loss", "val_loss"])
 
 

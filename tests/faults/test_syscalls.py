@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.program import Program
-from tests.faults.conftest import N_POINTS, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise
 from tests.faults.syscalls import (
     SWEEPS,
     Fault,
@@ -83,7 +83,7 @@ def test_a_fault_at_a_call_breaks_no_promise(
     begun: Programs, points_of: Points, sweep: TracedSweep, fault: Fault, note_promise: NotePromise
 ) -> None:
     all_points = points_of(sweep, fault)
-    offset = 7 * list(Fault).index(fault) + 17 * SWEEPS.index(sweep)
+    offset = 7 * list(Fault).index(fault) + 17 * SWEEPS.index(sweep) + 31 * SEED
     n_struck, broken = 0, {}
     for point in spread(all_points, N_POINTS, offset):
         program = begun(sweep)

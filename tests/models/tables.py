@@ -36,3 +36,20 @@ def mixed(folder: Path, n_classes: int) -> Dataset:
     path = folder / f"mixed-{n_classes}.csv"
     mixed_frame(n_classes).to_csv(path, index=False)
     return load_dataset(DataConfig(kind=DataKind.csv, path=str(path), target=TARGET))
+
+
+def shops_frame(n_rows: int, n_shops: int, *, is_random: bool = False) -> pd.DataFrame:
+    """Rows of shops, each of which has an effect on `y` of its own; or `y` is random."""
+    rng = np.random.default_rng(n_rows)
+    shop, x = rng.integers(n_shops, size=n_rows), rng.normal(size=(n_rows, 2))
+    effect = rng.normal(size=n_shops)[shop] if not is_random else 0.0
+    y = effect + 0.3 * x[:, 0] * (not is_random) + 0.3 * rng.normal(size=n_rows)
+    return pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "shop": shop, TARGET: y}).assign(
+        shop=[f"shop {number}" for number in shop]
+    )
+
+
+def by_class(frame: pd.DataFrame, n_classes: int) -> pd.DataFrame:
+    """The same with so many classes as the target, equally frequent."""
+    places = pd.qcut(frame[TARGET], n_classes, labels=False)
+    return frame.assign(**{TARGET: [f"class {place}" for place in places]})

@@ -114,13 +114,16 @@ def test_an_extra_that_is_installed_joins_and_is_said() -> None:
     assert many.names == ("family", "mlp_depth"), "kernels are left out, whoever joins"
 
 
-def test_a_study_whose_extra_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_training_needs_the_extras_of_a_study(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     words = ["model.families=[linear,lightgbm]", "model=auto", "space=auto"]
     config = compose_command(parse_command_line(words)).config
     monkeypatch.setattr(LightGBMFamily, "extra", "lightgbm_of_nobody")
     assert "lightgbm" not in AutoFamily().families
     with pytest.raises(ConfigError, match=r"pip install 'automl-sweep\[lightgbm_of_nobody\]'"):
         prepare_study(config)
+    prepare_study(config, trains=False)
 
 
 def test_families_that_somebody_chose_are_searched_on_any_rows() -> None:

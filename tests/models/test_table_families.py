@@ -26,7 +26,14 @@ from automl.models.families.linear.family import LinearFamily
 from automl.models.families.table_family import TableFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.mean_model import mean_outputs
-from automl.models.mean_model_file import join_states, read_model_file, save_model_file
+from automl.models.mean_model_file import (
+    join_states,
+    read_model_file,
+    save_model_file,
+    tree_shares,
+    write_ensemble,
+)
+from automl.models.model_file import EnsembleFileJob
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.checkpoints.plain_checkpoint import is_plain_checkpoint
@@ -303,6 +310,40 @@ def test_leaves_get_more_rows_only_where_a_file_would_grow_too_large(
     (message, *others) = caplog.messages
     assert "below 50 MB: min_samples_leaf is " in message
     assert len(others) < 2, "the second epoch goes on with what the first has found"
+
+
+def test_an_ensemble_keeps_fewer_trees_only_where_its_loss_allows_it(tmp_path: Path) -> None:
+    data, models = mixed(tmp_path, 1), {}
+    for number, kind in enumerate(("extra_trees", "random_forest")):
+        trained(tmp_path / kind, "trees", data, {"kind": kind}, epochs=30)
+        models[number] = str(tmp_path / kind / "trial-00000" / "best.pt")
+    job = EnsembleFileJob(str(tmp_path / "ensemble.pt"), models, data, "a")
+    whole, n_leaves = write_ensemble(job), leaves_of(tmp_path / "ensemble.pt")
+    assert len(whole.members) == 2
+    assert whole.note == ""
+    fewer = write_ensemble(replace(job, max_leaves=n_leaves * 9 // 10))
+    assert 0.7 * n_leaves < leaves_of(tmp_path / "ensemble.pt") <= 0.9 * n_leaves
+    assert f"{n_leaves:,} leaves, above {n_leaves * 9 // 10:,}" in fewer.note
+    outputs = load_table_model(job.path).outputs(data.validation.rows)
+    errors = outputs[:, 0] - (data.validation.y - data.target_mean) / data.target_scale
+    assert fewer.scores["loss"] == pytest.approx(np.square(errors).mean())
+    kept = write_ensemble(replace(job, max_leaves=1))
+    assert "all are kept, since fewer trees are worse" in kept.note
+    assert leaves_of(tmp_path / "ensemble.pt") == n_leaves
+    assert kept.scores == whole.scores
+
+
+def test_heavier_forests_keep_more_of_their_trees() -> None:
+    weights, n_leaves = {0: 0.6, 1: 0.3, 2: 0.1}, {0: 1000, 1: 1000, 2: 0}
+    shares = tree_shares(n_leaves, weights, 1200)
+    assert shares[0] == pytest.approx(2 * shares[1])
+    assert 1180 < sum(shares[trial] * n for trial, n in n_leaves.items()) <= 1200
+    assert tree_shares(n_leaves, weights, 1800)[0] == 1.0
+
+
+def leaves_of(path: Path) -> int:
+    model: Any = load_table_model(path).trained_model
+    return sum(len(member.trees.leaf) for member in model.members)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,22 @@ def test_a_threshold_beyond_all_numbers_parts_missing_cells_from_the_others() ->
     assert tree.sums(view).ravel().tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("n_values", [1, 3])
+def test_the_first_trees_say_what_they_said_among_all(n_values: int) -> None:
+    rng = np.random.default_rng(n_values)
+    trees = []
+    for n_inner in (5, 30, 0, 12):
+        nodes = random_tree(rng, n_inner)
+        value = rng.integers(0, 4, (len(nodes.value), n_values)).astype(np.float64)
+        trees.append(tree_from_nodes(replace(nodes, value=value)))
+    view = rng.normal(size=(50, 4)).astype(np.float32)
+    for n in range(1, 5):
+        first = join_trees(trees).first(n)
+        np.testing.assert_array_equal(first.sums(view), join_trees(trees[:n]).sums(view))
+        read = TreeArrays.from_plain(first.plain(), 4)
+        np.testing.assert_array_equal(read.sums(view), first.sums(view))
+
+
 def test_trees_of_several_groups_are_summed_apart() -> None:
     trees = join_trees([stump(), stump(), stump(), stump()])
     view = np.array([[0, 0], [0, 1]], dtype=np.float32)

@@ -96,6 +96,17 @@ def select_ensemble(
     )
 
 
+def standard_errors_lost(
+    before: Array, after: Array, y: Array, task: Task, loss: ValueLoss = SQUARED_ERROR
+) -> float:
+    """Return by how much the mean loss rises from predictions (N,) to others, as in
+    `select_ensemble`, in standard errors of the mean loss."""
+    judge: ValueLoss | None = loss if task is Task.regression else None
+    losses, others = _row_losses(np.stack([before, after]), y, judge)
+    rise, scale = float((others - losses).mean()), float(losses.std() / np.sqrt(len(y)))
+    return rise / scale if scale > 0 else float(np.sign(rise)) * np.inf
+
+
 def choose_sharpness(scores: Array, y: NDArray[np.integer]) -> float:
     """Return the factor of class scores (N, C) with which the log-loss of the classes `y` (N,) is
     least, or 1 if the gain is within two standard errors.

@@ -56,7 +56,8 @@ _MAX_STEPS = 300
 
 def baseline_predictions(dataset: Dataset, rows: TableRows) -> dict[str, Floats]:
     """Return outputs like a model's (`family.Model.outputs`) for `rows`, by baseline."""
-    return {"linear": _linear(dataset, rows), **simplest_baseline(dataset, rows)}
+    own = dataset.encoded
+    return {"linear": _linear(own, own.encoded_rows(rows)), **simplest_baseline(dataset, rows)}
 
 
 def simplest_baseline(dataset: Dataset, rows: TableRows) -> dict[str, Floats]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from automl.data.columns import (
     CROSSING,
     Column,
-    ColumnPair,
+    CombinedColumn,
     NumberColumn,
     TableColumns,
     source_column,
@@ -184,7 +184,7 @@ N_FIRST_ROWS = 500
 
 def find_pair_giveaways(
     columns: TableColumns, part: DatasetPart, giveaways: Sequence[str]
-) -> list[ColumnPair]:
+) -> list[CombinedColumn]:
     """Return the pairs of columns that together nearly always tell the target of a row.
 
     `giveaways` names the columns that do so by themselves, whose pairs are left out.

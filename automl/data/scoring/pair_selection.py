@@ -12,20 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from automl.data.columns import CROSSING, ColumnPair, TableColumns
+from automl.data.columns import CROSSING, CombinedColumn, FrequencyReading, TableColumns
 from automl.data.combined_columns import add_pairs, candidate_pairs, candidate_products
 from automl.data.dataset import DatasetPart, Places, TableRows, Targets
 from automl.data.features import scaled_numbers
+from automl.data.target_encoding import fit_encoding
+
+if TYPE_CHECKING:
+    from automl.data.preprocessing import Preprocessing
+    from automl.data.tables.frames import Frame
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
+LearnedRows: TypeAlias = tuple[TableColumns, TableRows]
+"""Columns, and rows of their cells."""
 MIN_ROWS, MAX_ROWS = 500, 4_000
 """Below MIN_ROWS rows no pair is tried: too few tell a gain from chance. Above MAX_ROWS a random
 sample of the rows decides."""
+MAX_ENCODED_ROWS = 10_000
+"""Rows that decide on target encoding; of fewer, columns of hundreds of categories have too few of
+each."""
 MAX_COLUMNS = 24
 """Number columns, and category columns, that are paired; of more those that tell most by
 themselves."""
@@ -48,22 +58,25 @@ N_FOLDS, N_BINS = 5, 8
 
 def draw_sample(n_rows: int, seed: int) -> Places:
     """Return the places of the rows that decide, in random order."""
-    return np.random.default_rng(seed).permutation(n_rows)[:MAX_ROWS]
+    return np.random.default_rng(seed).permutation(n_rows)[:MAX_ENCODED_ROWS]
 
 
 def select_pairs(
-    columns: TableColumns, sample: DatasetPart, *, of_three: bool = False
-) -> tuple[ColumnPair, ...]:
+    preprocessing: Preprocessing, frame: Frame, y: Targets, *, of_three: bool = False
+) -> tuple[CombinedColumn, ...]:
     """Return the pairs whose combined columns improve predictions; mostly none.
 
-    `sample` holds rows in random order. With `of_three`, products of three columns are tried where
+    `frame` and `y` are a sample of rows in random order, of which MAX_ROWS are looked at. With
+    `of_three`, products of three columns are tried where
     no pair improves predictions: trees do not find what three columns decide together, and no two
     of them.
     """
-    if len(sample) < MIN_ROWS:
+    if len(y) < MIN_ROWS:
         return ()
     from threadpoolctl import threadpool_limits
 
+    columns = preprocessing.columns
+    sample = DatasetPart(preprocessing.read(frame[:MAX_ROWS]), y[:MAX_ROWS])
     targets = _targets(sample.y)
     half = len(sample) // 2
     first, second = sample.rows[:half], sample.rows[half:]
@@ -72,17 +85,42 @@ def select_pairs(
         rounds = [each for each in _candidates(strongest, of_three=of_three) if each[0]]
         if not rounds:
             return ()
-        residuals = targets[:half] - _out_of_fold(strongest, cells, targets[:half])
+        residuals = targets[:half] - _out_of_fold(strongest, cells, targets[:half], sample.y[:half])
         for candidates, n_by_chance in rounds:
             pairs = _propose(strongest, cells, residuals, candidates, n_by_chance)
-            if pairs and _is_gain(columns, second, targets[half:], pairs):
+            if not pairs:
+                continue
+            combined, judging = add_pairs(columns, second, pairs), (sample.y[half:], targets[half:])
+            if is_enough(*out_of_fold_gain((columns, second), combined, *judging)):
                 return tuple(pairs)
     return ()
 
 
+def select_encoded(preprocessing: Preprocessing, frame: Frame, y: Targets) -> Sequence[str]:
+    """Return the columns of many categories whose target encoding improves predictions; mostly
+    none.
+
+    `frame` and `y` are a sample of rows in random order. All such columns are judged together, and
+    once, so that chance has no choice among them.
+    """
+    readings = preprocessing.columns.readings
+    names = [reading.name for reading in readings if isinstance(reading, FrequencyReading)]
+    if not names or len(y) < MIN_ROWS:
+        return ()
+    from threadpoolctl import threadpool_limits
+
+    before, after = (
+        (learned.columns, learned.read(frame))
+        for learned in (preprocessing, preprocessing.with_target_means(frame, names, y))
+    )
+    with threadpool_limits(1):
+        gain = out_of_fold_gain(before, after, y, _targets(y))
+    return names if is_enough(*gain) else ()
+
+
 def _candidates(
     columns: TableColumns, *, of_three: bool
-) -> Iterator[tuple[list[ColumnPair], float]]:
+) -> Iterator[tuple[list[CombinedColumn], float]]:
     """Yield the candidates of each round, pairs, then products of three columns, and how many may
     be proposed by chance.
 
@@ -108,15 +146,15 @@ def _propose(
     columns: TableColumns,
     rows: TableRows,
     residuals: Floats,
-    candidates: Sequence[ColumnPair],
+    candidates: Sequence[CombinedColumn],
     n_by_chance: float,
-) -> list[ColumnPair]:
+) -> list[CombinedColumn]:
     """Return the candidates that explain most of the residuals, one after another."""
     combined, rows = add_pairs(columns, rows, candidates)
     n_numbers, n_codes = len(columns.numbers), len(columns.categories)
     bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
     least = NormalDist().inv_cdf(1 - min(0.5, n_by_chance / len(bins)))
-    found: list[ColumnPair] = []
+    found: list[CombinedColumn] = []
     while len(found) < MAX_PAIRS:
         surprises = [_surprise(column, residuals) for column in bins]
         best = int(np.argmax(surprises))
@@ -142,25 +180,34 @@ def _strongest(
     return replace(columns, all=own), TableRows(rows.numbers[:, numbers], rows.codes[:, codes])
 
 
-def _is_gain(
-    columns: TableColumns, rows: TableRows, targets: Floats, pairs: Sequence[ColumnPair]
-) -> bool:
-    """Return whether the pairs' columns reduce the error on unseen rows, and by enough.
+def out_of_fold_gain(
+    before: LearnedRows, after: LearnedRows, y: Targets, targets: Floats
+) -> tuple[float, float]:
+    """Return by which share the columns after reduce the error on unseen rows, and the gain in
+    standard errors.
 
     The error is squared for classes. For values it is absolute, because few rows far out would
-    else decide alone.
+    else decide alone. Where the columns before predict worse than one value for all rows, the
+    columns after must beat that value: else a random target gains by columns that overfit less.
     """
-    measure = np.square if np.isin(targets, (0, 1)).all() else np.abs
-    before, after = (
-        measure(targets - _out_of_fold(*made, targets)).sum(axis=1)
-        for made in ((columns, rows), add_pairs(columns, rows, pairs))
+    has_classes = np.isin(targets, (0, 1)).all()
+    measure = np.square if has_classes else np.abs
+    middle = targets.mean(axis=0) if has_classes else np.median(targets, axis=0)
+    errors, fewer = (
+        measure(targets - _out_of_fold(*made, targets, y)).sum(axis=1) for made in (before, after)
     )
-    gain = before - after
-    error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
-    return bool(gain.mean() > max(MIN_T * error, MIN_GAIN * before.mean()))
+    errors = min(errors, measure(targets - middle).sum(axis=1), key=np.sum)
+    gain = errors - fewer
+    chance = max(float(gain.std(ddof=1)) / np.sqrt(len(gain)), 1e-300)
+    return float(gain.mean() / max(errors.mean(), 1e-300)), float(gain.mean() / chance)
 
 
-def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats) -> Floats:
+def is_enough(gain: float, t: float) -> bool:
+    """Return whether a gain, as a share and in standard errors, is worth more columns."""
+    return gain > MIN_GAIN and t > MIN_T
+
+
+def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats, y: Targets) -> Floats:
     """Return what a simple model predicts (N, K) for rows that it was not fitted to.
 
     The model is a ridge regression, and boosted trees of what it leaves: sums alone, which linear
@@ -168,9 +215,7 @@ def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats) -> Flo
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    known = [column.n_codes for column in columns.categories]
-    x = np.column_stack([rows.numbers, np.where(rows.codes < known, rows.codes, np.nan)])
-    is_category = np.arange(x.shape[1]) >= rows.numbers.shape[1]
+    is_category = np.arange(len(columns.all)) >= len(columns.numbers)
     trees = HistGradientBoostingRegressor(
         learning_rate=0.12,
         max_iter=60,
@@ -178,15 +223,34 @@ def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats) -> Flo
         early_stopping=False,
         categorical_features=is_category if is_category.any() else None,
     )
-    linear = np.column_stack([scaled_numbers(columns, rows), np.ones(len(x))])
-    fold, predicted = np.arange(len(x)) % N_FOLDS, np.empty_like(targets)
+    (x, linear), predicted = _views(columns, rows), np.empty_like(targets)
+    fold = np.arange(len(x)) % N_FOLDS
     for number in range(N_FOLDS):
         trained, judged = fold != number, fold == number
+        if columns.encoded:
+            x, linear = _views(columns, _encoded(columns, rows, y, trained))
         line = linear @ _ridge(linear[trained], targets[trained])
         predicted[judged] = line[judged]
         for place, left in enumerate((targets - line).T):
             predicted[judged, place] += trees.fit(x[trained], left[trained]).predict(x[judged])
     return predicted
+
+
+def _views(columns: TableColumns, rows: TableRows) -> tuple[Floats, Floats]:
+    """Return what trees take of the rows (N, F), and what a ridge regression takes (N, D)."""
+    known = [column.n_codes for column in columns.categories]
+    x = np.column_stack([rows.numbers, np.where(rows.codes < known, rows.codes, np.nan)])
+    return x, np.column_stack([scaled_numbers(columns, rows), np.ones(len(x))])
+
+
+def _encoded(
+    columns: TableColumns, rows: TableRows, y: Targets, trained: npt.NDArray[np.bool_]
+) -> TableRows:
+    """Return the rows as the rows `trained` encode them."""
+    encoding, learned = fit_encoding(columns, rows.numbers[trained], y[trained])
+    numbers = encoding.encode(columns, rows.numbers)
+    numbers[trained] = learned
+    return replace(rows, numbers=numbers)
 
 
 def _ridge(x: Floats, targets: Floats) -> Floats:

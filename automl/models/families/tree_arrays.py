@@ -68,6 +68,20 @@ class TreeArrays:
         """Number V of values of a leaf."""
         return int(self.value.shape[1])
 
+    def first(self, n_trees: int) -> TreeArrays:
+        """Return the first `n_trees` trees."""
+        column = self.column[: int(self.n_nodes[:n_trees].sum())]
+        n_inner = int((column != LEAF).sum())
+        used, leaf = np.unique(self.leaf[: len(column) - n_inner], return_inverse=True)
+        return TreeArrays(
+            n_nodes=self.n_nodes[:n_trees],
+            column=column,
+            threshold=self.threshold[:n_inner],
+            missing_right=self.missing_right[:n_inner],
+            value=self.value[used],
+            leaf=leaf.ravel().astype(np.int32),
+        )
+
     def plain(self) -> dict[str, Any]:
         """Return the trees as arrays for a checkpoint, in the narrowest types that hold them.
 

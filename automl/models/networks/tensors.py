@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -128,6 +129,8 @@ class DataOnDevices(TensorSource):
         self._dataset = dataset
 
     def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
+        if self._dataset.folds and self._dataset.columns.encoded:
+            return self._encoded_folds(device, dtype)
         x_train, x_validation = self._dataset.view(one_hot_features)
         return DataTensors(
             self._part(x_train, self._dataset.train.y, device, dtype),
@@ -135,6 +138,23 @@ class DataOnDevices(TensorSource):
             tuple(
                 FoldTensors(torch.from_numpy(fold.train), torch.from_numpy(fold.judged).to(device))
                 for fold in self._dataset.folds
+            ),
+        )
+
+    def _encoded_folds(self, device: str, dtype: torch.dtype) -> DataTensors:
+        """Return rows of each fold's own encoding, one fold after another."""
+        data = self._dataset
+        folds = [data.fold(number) for number in range(len(data.folds))]
+        parts = [part for fold in folds for part in (fold.train, fold.validation)]
+        x = np.concatenate([view for fold in folds for view in fold.view(one_hot_features)])
+        ends = np.cumsum([0, *map(len, parts)])
+        rows = [torch.arange(begin, end) for begin, end in pairwise(ends.tolist())]
+        return DataTensors(
+            self._part(x, np.concatenate([part.y for part in parts]), device, dtype),
+            self._part(x[:0], data.train.y[:0], device, dtype),
+            tuple(
+                FoldTensors(train, judged.to(device))
+                for train, judged in zip(rows[::2], rows[1::2], strict=True)
             ),
         )
 

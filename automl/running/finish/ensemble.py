@@ -105,6 +105,8 @@ def make_ensemble(
         written = write(job)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
+    if written.note:
+        say(written.note)
     return EnsembleBuilt(
         time.time(),
         len(dataset.judged),

@@ -10,7 +10,6 @@ from automl.errors import ConfigError
 from automl.models.family import load_families
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
-from automl.report.page import write_report
 from automl.report.study_data import StudyData, read_study_data
 from automl.running.display.view import read_view
 
@@ -22,6 +21,8 @@ def make_report(directory: Path, *, is_running: bool = False, light: bool = Fals
 
     Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
     """
+    from automl.report.page import write_report  # jinja2 would delay a sweep's first trial
+
     data = replace(read_report_data(directory, is_running=is_running), is_light=light)
     family = load_families().get(data.record.settings.get("model", ""))
     return write_report(data, directory, None if family is None else family.choice)

@@ -45,7 +45,8 @@ def identity_settings(config: Config) -> dict[str, Any]:
         del identity["data"]["split_to"]
         # The findings of these settings are in the columns and folds, and in the data's digest.
         detected = ("detect", "detect_target", "detect_verbatim")
-        found_by = (*detected, "folds_by_cost", "combine", "combine_three", "learn_time")
+        combined = ("combine", "combine_three", "combine_target")
+        found_by = (*detected, "folds_by_cost", *combined, "learn_time")
         for found in found_by:
             del identity["data"][found]
         if config.data.validation_fraction is None:  # the split is in the data's digest

@@ -65,9 +65,12 @@ def prepare_study(
     called: CalledFunction | None = None,
     refit: RefitInputs | None = None,
     edits: Sequence[StudyEdited] = (),
+    *,
+    trains: bool = True,
 ) -> PreparedStudy:
     """Check everything that needs no device. `called` is the function that a sweep was called with
-    from Python, `edits` are those of the study so far. Raises ConfigError."""
+    from Python, `edits` are those of the study so far. Unless it `trains`, extras that train may be
+    missing. Raises ConfigError."""
     refuse_missing_function(config, called)
     check_setting(
         not config.watch,
@@ -89,6 +92,8 @@ def prepare_study(
     )
     rule = "is for other commands: evaluate, refit, release, export, predict and register."
     check_setting(config.which is None or refit is not None, "which", config.which, rule)
+    if trains and config.objective.kind is ObjectiveKind.builtin:
+        family_of(config).check_ready()
     return _StudyPreparation(config, called, refit, edits).prepare()
 
 
@@ -225,7 +230,6 @@ class _StudyPreparation:
     def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:
         """Check space, training and devices of the family that trains."""
         family, training = self._family, self._config.training
-        family.check_ready()
         family.check_space(space.names)
         if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, training.loss, dataset.task)

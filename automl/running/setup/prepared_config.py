@@ -293,8 +293,9 @@ class PreparedStudy:
             identity["data"]["digest"] = data.digest
         if self.dataset is not None and self.dataset.kinds:
             identity["data"]["columns"] = {**self.dataset.kinds, **self.config.data.columns}
-        if self.dataset is not None and self.dataset.columns.pairs:
-            identity["data"]["combine"] = self.dataset.columns.pair_names
+        if self.dataset is not None:
+            combined = self.dataset.columns.combined_names(self.dataset.target)
+            identity["data"] |= {"combine": combined} if combined else {}
         return identity | {"space": self.space.plain()}
 
     @property

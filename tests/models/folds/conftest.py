@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from automl.config import DataConfig, Precision, TrainingConfig
+from automl.config import DataConfig, DataKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset, RowFold
 from automl.data.load import load_dataset
 from automl.models.family import Family
@@ -21,6 +21,7 @@ from automl.objectives.training_session import TrainingSession
 from automl.objectives.trial_context import TrialContext
 from automl.trial import Verdict
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
+from tests.models.tables import TARGET, by_class, shops_frame
 
 N_EPOCHS = 5
 PARAMS = {"depth": 2, "width": 12, "lr": 0.02, "batch_size": 32, "dropout": 0.1}
@@ -44,6 +45,17 @@ def uneven(plane: Dataset) -> Dataset:
     )
     nothing = plane.validation.take(np.zeros(0, np.int64))
     return replace(plane, validation=nothing, folds=folds, epoch_rows=100)
+
+
+@pytest.fixture(scope="session", params=[1, 3], ids=["a value", "three classes"])
+def shops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Five folds, whose models see the mean target of each of 70 categories."""
+    frame, path = shops_frame(400, 70), tmp_path_factory.mktemp("shops") / "t.csv"
+    (frame if request.param == 1 else by_class(frame, 3)).to_csv(path, index=False)
+    combine = [f"{TARGET} by shop"]
+    return load_dataset(
+        DataConfig(DataKind.csv, str(path), TARGET, detect=True, folds=5, combine=combine)
+    )
 
 
 def plan_of(

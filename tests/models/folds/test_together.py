@@ -15,8 +15,8 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.python.family import PythonFamily
 from automl.models.family import Family, load_families
-from automl.models.mean_model import judged_outputs
-from automl.models.predictor import Predictor, load
+from automl.models.mean_model import MeanModel, judged_outputs
+from automl.models.predictor import EncodedModel, Predictor, load
 from automl.trial import FinishedOutcome, PrunedOutcome, Verdict
 from tests.models import networks
 from tests.models.conftest import HOST, Listener, make_spec
@@ -74,6 +74,26 @@ def test_folds_of_a_pack_are_the_folds_trained_alone(
     ]
     assert len(said[0]) == len(points)
     np.testing.assert_allclose(said[0], said[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mlp", "bins", "linear", "trees", "boosting"])
+def test_each_fold_sees_means_of_its_own_rows(tmp_path: Path, name: str, shops: Dataset) -> None:
+    family, params = FAMILIES.get(name) or (load_families()[name](), {})
+    plan = plan_of(shops, family)
+    found = run(shops, tmp_path, params, plan=plan)
+    assert isinstance(found.outcome, FinishedOutcome), found.outcome
+    model = load(tmp_path / "trial-00000" / "best.pt")
+    assert isinstance(model, Predictor)
+    scores = judged_outputs(model.trained_model, shops)
+    scored = make_predictions(shops.task, scores, shops.judged.y, *model.unit).scored()
+    assert scored["loss"] == pytest.approx(found.outcome.value, rel=1e-6)
+    assert isinstance(model.trained_model, MeanModel)
+    for number, member in enumerate(model.trained_model.members):
+        assert isinstance(member, EncodedModel)
+        assert member.encoding == shops.fold(number).encoding
+    if name in FAMILIES:
+        alone = run(shops, tmp_path / "calls", params, plan=plan, kind=CallByCall)
+        assert_same(found.reports, alone.reports, 1e-6)
 
 
 def test_trials_of_a_pack_are_those_that_train_alone(tmp_path: Path, disc5: Dataset) -> None:

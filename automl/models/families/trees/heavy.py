@@ -31,7 +31,7 @@ from automl.models.families.tree_arrays import (
     tree_view,
 )
 from automl.models.families.trees.family import TreesFamily, TreesParams
-from automl.models.model_file import check_content, parse_task
+from automl.models.model_file import check_content, parse_task, tensors_to_arrays
 
 if TYPE_CHECKING:
     from automl.export.table_graph import TableGraph
@@ -108,6 +108,20 @@ class TreesSide(TableSide):
             trees.n_values == n_values, f"not {n_values} values in a leaf", trees.n_values
         )
         return ForestModel(trees, width, n_outputs, task)
+
+    def n_leaves(self, state: Mapping[str, Any]) -> int:
+        """Return the number of leaves of all trees of a model's state."""
+        return len(self._trees(state).leaf)
+
+    def first_trees(self, state: Mapping[str, Any], share: float) -> Mapping[str, Any]:
+        """Return the state of a forest with this share of the trees, at least one."""
+        trees = self._trees(state)
+        n_trees = max(1, int(share * len(trees.n_nodes)))
+        return {**state, "trees": trees.first(n_trees).plain()}
+
+    def _trees(self, state: Mapping[str, Any]) -> TreeArrays:
+        plain = tensors_to_arrays(state)
+        return TreeArrays.from_plain(plain["trees"], plain["n_columns"])
 
 
 def _n_values(task: Task, n_outputs: int) -> int:

@@ -272,8 +272,9 @@ def open_trial_estimator(
     """Return the family's estimator, ready to train on a `Dataset` or a `UserTensors`."""
     if isinstance(data, Dataset) and data.folds:
         return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
+    encoded = data.encoded if isinstance(data, Dataset) else data
     return _open(
-        EstimatorSetup(plan.family, data, plan.training, plan.goal, packs_large, n_threads)
+        EstimatorSetup(plan.family, encoded, plan.training, plan.goal, packs_large, n_threads)
     )
 
 

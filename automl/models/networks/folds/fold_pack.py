@@ -13,6 +13,7 @@ from typing import Any
 
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
+from automl.models.model_file import encoding_entry
 from automl.models.networks.folds.fold_course import CombineFolds, FoldedTrial, FoldsProgress
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
@@ -44,6 +45,7 @@ class FoldPack:
     ) -> None:
         """Take `member`, which returns the part of `best.pt` for one network with its weights."""
         self._lanes, self._member, self._combine = lanes, member, combine
+        self._dataset = dataset
         self._start = FoldsProgress.from_dataset(dataset, self._problem.goal)
         self._n_folds, self._n_rows = len(dataset.folds), dataset.n_train
         self._trials: dict[int, _PackedFoldsTrial] = {}
@@ -140,7 +142,8 @@ class FoldPack:
         """Return a copy of a fold's present model."""
         lane = number * self._n_folds + fold
         member = self._member(self._lanes.network(lane), self._lanes.weights(lane))
-        return torch_checkpoint.snapshot(member)
+        encoding = encoding_entry(self._dataset.fold(fold)) if self._dataset.columns.encoded else {}
+        return torch_checkpoint.snapshot({**member, **encoding})
 
     def _outputs(self, number: int, fold: int) -> Floats:
         """Return the present outputs of a fold for the rows that judge it."""
