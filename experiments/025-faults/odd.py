@@ -26,6 +26,7 @@ import torch
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+import automl
 from automl.execution.process_tree import adopt_orphans, kill_descendants
 from tests.faults import odd_objectives as odd
 
@@ -64,7 +65,10 @@ def run(folder: Path, numbers: list[int]) -> None:
     def train(trial: optuna.Trial) -> Any:
         number = trial.suggest_int("n", 0, 2 * len(odd.KINDS))
         context = OptunaContext(trial, number, folder)
-        returned = odd.train(context)  # type: ignore[arg-type]
+        try:
+            returned = odd.train(context)  # type: ignore[arg-type]
+        except automl.TrialPruned as pruned:
+            raise optuna.TrialPruned from pruned
         if isinstance(returned, dict):
             return returned[odd.METRIC]
         return context.best if returned is None else returned
@@ -108,7 +112,7 @@ def judge(number: int, fresh: dict[str, str], limit_seconds: float) -> tuple[str
         state = study_in(folder).trials[0].state.name
         after = seen(folder, 1)
     if not after:
-        return state, "no probe: the process died" if has_ended else "no probe: it hung"
+        return state, "no probe" if has_ended else "no probe, it hung"
     differs = [what for what in fresh if after[what] != fresh[what]]
     return state, f"another {differs[0]}" if differs else "bit-equal"
 

@@ -1,4 +1,4 @@
-"""Objectives that misbehave in 197 ways: each trial ends with a cause, and leaves nothing behind.
+"""Objectives that misbehave in 196 ways: each trial ends with a cause, and leaves nothing behind.
 
 After each of them a probe runs, in the same worker where that still lives. It has to find the same
 process as a probe in a fresh worker, and to compute the same bits.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -284,6 +285,19 @@ def test_a_file_that_is_no_checkpoint_is_a_value_error(tmp_path: Path) -> None:
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match="not a readable checkpoint"):
         torch_checkpoint.load(path)
+
+
+def test_a_part_that_a_flipped_bit_marks_as_a_folder_is_seen(tmp_path: Path) -> None:
+    """torch reads nothing of it, without a word: its tensor holds what was in the memory."""
+    torch_checkpoint.save(tmp_path, {"last.pt": {"weights": torch.arange(40.0)}})
+    content = (path := tmp_path / "last.pt").read_bytes()
+    heads = [match.start() for match in re.finditer(b"PK\x01\x02", content)]
+    assert len(heads) > 3
+    for head in heads:
+        attributes = head + 38
+        path.write_bytes(content[:attributes] + b"\x10" + content[attributes + 1 :])
+        with pytest.raises(ValueError, match="marked as a folder"):
+            torch_checkpoint.load(path)
 
 
 def test_one_flipped_bit_is_seen_or_does_no_harm(tmp_path: Path) -> None:

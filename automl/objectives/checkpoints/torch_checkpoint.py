@@ -27,6 +27,8 @@ _WRITTEN = re.compile(
     r"torch\.storage UntypedStorage|torch\._utils _rebuild_\w+|torch\.serialization _get_layout"
 )
 """The names that pickles written by `save` import, besides torch's dtypes."""
+_FOLDER = 0x10
+"""Attribute of a folder in a zip. torch leaves the tensor of such a part as its memory was."""
 _IMPORTS = ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4")
 
 
@@ -49,6 +51,8 @@ def refuse_foreign_archive(path: Path) -> None:
 def _check_parts(parts: list[zipfile.ZipInfo]) -> None:
     if any(part.file_size != part.compress_size for part in parts):
         raise ValueError("it is compressed, and automl compresses none")
+    if any(part.is_dir() or part.external_attr & _FOLDER for part in parts):
+        raise ValueError("one of its parts is marked as a folder, of which torch reads nothing")
     if len({part.filename.lower() for part in parts}) < len(parts):
         raise ValueError("two of its parts have one name")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +27,7 @@ from automl.trial import (
     TrialEvent,
     Verdict,
 )
+from tests.end_to_end.program import PROGRAM_PATH
 from tests.models.conftest import Listener, make_spec
 from tests.objectives.program.conftest import Run
 from tests.places import ON_HOST
@@ -237,3 +241,41 @@ def test_a_program_dies_with_its_keeper(run: Run) -> None:
     assert "was killed" in listener.outcome.cause
     while is_running(int(Path("pid").read_text())):
         time.sleep(0.005)
+
+
+DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    open("pids.part", "w").write(f"{os.getppid()} {os.getpid()}")
+    os.rename("pids.part", "pids")
+time.sleep(1000)
+"""
+WORKER = """
+import sys
+from automl.objectives.program.command_session import open_session
+from automl.objectives.program.program_flags import CommandSetup
+from automl.trial import Direction, TrialSpec, Verdict
+from tests.places import ON_HOST
+setup = CommandSetup(f"{sys.executable} daemon.py", None, "val_loss", Direction.minimize, 20.0)
+session = open_session(setup)
+session.run(TrialSpec(0, {}, sys.argv[1], 7), ON_HOST, lambda event: Verdict.GO_ON)
+"""
+
+
+def test_a_program_and_its_daemon_die_with_the_group_of_their_worker(tmp_path: Path) -> None:
+    (tmp_path / "daemon.py").write_text(DAEMON)
+    worker = subprocess.Popen(
+        [sys.executable, "-c", WORKER, str(tmp_path / "0")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": PROGRAM_PATH},
+        start_new_session=True,
+    )
+    while not (tmp_path / "pids").exists():
+        assert worker.poll() is None
+        time.sleep(0.005)
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+    for pid in map(int, (tmp_path / "pids").read_text().split()):
+        while is_running(pid):
+            time.sleep(0.005)
