@@ -8,6 +8,7 @@ from multiprocessing import forkserver
 
 import pytest
 
+from automl.execution import worker_process
 from automl.execution.worker_process import preload_fork_server
 
 PRELOADED = "tests.preloaded"
@@ -38,6 +39,8 @@ def fork_server_with(module: str = PRELOADED) -> None:
     """
     if any(server.serves(module) for server in _started):
         return
+    while worker_process._kept_pipes:  # a server waits until this process has closed its pipe
+        os.close(worker_process._kept_pipes.popitem()[1])
     forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there for tests, says its comment
     preload_fork_server(module)
     pid = vars(forkserver._forkserver)["_forkserver_pid"]

@@ -27,12 +27,23 @@ from typing import Any
 
 import pytest
 
+from automl.tracking.mlflow_loading import set_mlflow_defaults
+from tests.network_guard import GUARD
 from tests.warm_server import DELIVERER, MESSAGE_BYTES, PROGRAM
 
 FORKED = "AUTOML_TESTS_FORKED"
 """The variable by which a test says that how its program starts is not its concern."""
 _ADOPT_ORPHANS = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
+_ROOT = str(Path(__file__).parents[1])
+PROGRAM_PATH = os.pathsep.join(
+    [
+        GUARD,
+        _ROOT,
+        *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != GUARD and p),
+    ]
+)
+"""Where programs look for modules: the same for all, as only then one warm server suits them."""
 _LOOKED_AT = ("MLFLOW_", "PYTHON", "LD_")
 """Names of variables that Python, its libraries and MLflow look at while they load begin so."""
 
@@ -77,6 +88,18 @@ def _looked_at(environment: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if k.startswith(_LOOKED_AT)}
 
 
+def _usual_variables() -> dict[str, dict[str, str]]:
+    """What programs and delivering processes look at, where a test changes none of it."""
+    environment = dict(os.environ)
+    set_mlflow_defaults(environment)
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    delivered_by = os.pathsep.join(filter(None, (_ROOT, environment.get("PYTHONPATH"))))
+    return {
+        PROGRAM: _looked_at({**environment, "PYTHONPATH": PROGRAM_PATH}),
+        DELIVERER: _looked_at({**environment, "PYTHONPATH": delivered_by}),
+    }
+
+
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
     """A process below this one whose parent ends meanwhile becomes its child."""
@@ -101,6 +124,7 @@ def _module_of(words: Sequence[str], environment: Mapping[str, str]) -> str | No
 def warm_programs(database: Path) -> Iterator[None]:
     """What this process starts is forked where it may be; `database` is an empty store."""
     servers: dict[str, WarmServer] = {}
+    usual = _usual_variables()
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(args: Sequence[str], *rest: Any) -> int:
@@ -110,9 +134,10 @@ def warm_programs(database: Path) -> Iterator[None]:
         if module is None:
             return int(real(args, *rest))
         environment.pop(FORKED, None)
-        if module not in servers:
+        # A server for variables that one test sets would suit no other.
+        if module not in servers and _looked_at(environment) == usual[module]:
             servers[module] = WarmServer(module, database, environment)
-        if not servers[module].suits(environment):
+        if module not in servers or not servers[module].suits(environment):
             return int(real(args, *rest))
         os.umask(umask := os.umask(0o022))
         job = {

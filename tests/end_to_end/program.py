@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.cli import main
-from tests.network_guard import GUARD
-from tests.warm import FORKED
+from tests.warm import FORKED, PROGRAM_PATH
 from tests.warm_server import STOPPED
 
 ROOT = Path(__file__).parents[2]
@@ -50,16 +49,6 @@ class Done:
     code: int
     stdout: str
     stderr: str
-
-
-PROGRAM_PATH = os.pathsep.join(
-    [
-        GUARD,
-        str(ROOT),
-        *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != GUARD and p),
-    ]
-)
-"""Where programs look for modules: the same for all, as only then one warm server suits them."""
 
 
 class Running:

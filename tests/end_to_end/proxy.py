@@ -74,6 +74,7 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # both copies of a reply go at once: else one would answer the next call
 
             def do_GET(self) -> None:
                 self._take()
@@ -130,6 +131,7 @@ class Proxy:
                 try:
                     for _ in range(2 if befallen is NetworkFault.DOUBLED else 1):
                         self._answer(*answer)
+                    self.wfile.flush()
                 except OSError:  # it has not waited for so long
                     self.close_connection = True
 

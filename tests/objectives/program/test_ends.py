@@ -27,11 +27,11 @@ from automl.trial import (
     TrialEvent,
     Verdict,
 )
-from tests.end_to_end.program import PROGRAM_PATH
 from tests.models.conftest import Listener, make_spec
 from tests.objectives.program.conftest import Run
 from tests.places import ON_HOST
 from tests.processes import is_running
+from tests.warm import PROGRAM_PATH
 
 
 class Sweep(Listener):
