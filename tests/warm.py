@@ -29,7 +29,7 @@ import pytest
 
 from automl.tracking.mlflow_loading import set_mlflow_defaults
 from tests.network_guard import GUARD
-from tests.warm_server import DELIVERER, MESSAGE_BYTES, PROGRAM
+from tests.warm_server import DELIVERER, MESSAGE_BYTES, PROGRAM, STOPPED
 
 FORKED = "AUTOML_TESTS_FORKED"
 """The variable by which a test says that how its program starts is not its concern."""
@@ -88,6 +88,17 @@ def _looked_at(environment: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if k.startswith(_LOOKED_AT)}
 
 
+@contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    """A process below this one whose parent ends meanwhile becomes its child."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
+
+
 def _usual_variables() -> dict[str, dict[str, str]]:
     """What programs and delivering processes look at, where a test changes none of it."""
     environment = dict(os.environ)
@@ -100,15 +111,14 @@ def _usual_variables() -> dict[str, dict[str, str]]:
     }
 
 
-@contextmanager
-def _adopting_orphans() -> Iterator[None]:
-    """A process below this one whose parent ends meanwhile becomes its child."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        prctl(_ADOPT_ORPHANS, 0, 0, 0, 0)
+_USUAL = _usual_variables()
+"""As these are before any test has changed one."""
+
+
+def usual_environment() -> dict[str, str]:
+    """The environment that a test's program begins with, whatever tests before have left in it."""
+    rest = {k: v for k, v in os.environ.items() if not k.startswith(_LOOKED_AT)}
+    return {**rest, **_USUAL[PROGRAM]}
 
 
 def _module_of(words: Sequence[str], environment: Mapping[str, str]) -> str | None:
@@ -124,7 +134,6 @@ def _module_of(words: Sequence[str], environment: Mapping[str, str]) -> str | No
 def warm_programs(database: Path) -> Iterator[None]:
     """What this process starts is forked where it may be; `database` is an empty store."""
     servers: dict[str, WarmServer] = {}
-    usual = _usual_variables()
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(args: Sequence[str], *rest: Any) -> int:
@@ -135,9 +144,10 @@ def warm_programs(database: Path) -> Iterator[None]:
             return int(real(args, *rest))
         environment.pop(FORKED, None)
         # A server for variables that one test sets would suit no other.
-        if module not in servers and _looked_at(environment) == usual[module]:
+        if module not in servers and _looked_at(environment) == _USUAL[module]:
             servers[module] = WarmServer(module, database, environment)
         if module not in servers or not servers[module].suits(environment):
+            assert STOPPED not in environment, "only a program that is forked begins stopped"
             return int(real(args, *rest))
         os.umask(umask := os.umask(0o022))
         job = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.cli import main
-from tests.warm import FORKED, PROGRAM_PATH
+from tests.warm import FORKED, usual_environment
 from tests.warm_server import STOPPED
 
 ROOT = Path(__file__).parents[2]
@@ -118,10 +118,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"},
-            "PYTHONPATH": PROGRAM_PATH,
-        }
+        self.environment = usual_environment()
         self._started: list[Running] = []
 
     def start(self, *words: str) -> Running:
