@@ -100,7 +100,7 @@ def _adopting_orphans() -> Iterator[None]:
 
 
 def _usual_variables() -> dict[str, dict[str, str]]:
-    """What programs and delivering processes look at, where a test changes none of it."""
+    """Return the variables that a program, and a delivering process, look at while they load."""
     environment = dict(os.environ)
     set_mlflow_defaults(environment)
     environment.pop("MLFLOW_TRACKING_URI", None)
@@ -112,11 +112,11 @@ def _usual_variables() -> dict[str, dict[str, str]]:
 
 
 _USUAL = _usual_variables()
-"""As these are before any test has changed one."""
+"""The variables that each module looks at while it loads, before any test has changed one."""
 
 
 def usual_environment() -> dict[str, str]:
-    """The environment that a test's program begins with, whatever tests before have left in it."""
+    """Return the environment of a test's program, without what earlier tests left in this one."""
     rest = {k: v for k, v in os.environ.items() if not k.startswith(_LOOKED_AT)}
     return {**rest, **_USUAL[PROGRAM]}
 

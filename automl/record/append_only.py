@@ -238,14 +238,23 @@ def is_line_damaged(line: bytes) -> bool:
     return end.startswith(_SEAL_BEGIN) and end.endswith(_SEAL_END)
 
 
+def parse_sealed_line(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line, without its checksum. Raises ValueError for a line that is
+    damaged or no object."""
+    if is_line_damaged(line):
+        raise ValueError("it is not what its checksum was made of")
+    fields = parse_json(line)
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object of JSON")
+    fields.pop(CHECKSUM_KEY, None)
+    return fields
+
+
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     """Replace the file at `path` by a JSON object with its checksum. It may be lost."""
     write_atomically(path, seal_line(json.dumps(content).encode()).decode())
 
 
-def read_sealed(path: Path) -> Any:
-    """Return the JSON of a file. Raises OSError, and ValueError for one that is damaged."""
-    line = path.read_bytes()
-    if is_line_damaged(line):
-        raise ValueError(f"{path} is damaged: it is not what its checksum was made of")
-    return parse_json(line)
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file. Raises OSError, and ValueError for one that is damaged."""
+    return parse_sealed_line(path.read_bytes().rstrip(b"\n"))

@@ -34,7 +34,7 @@ from types import TracebackType
 
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
-from automl.record.append_only import CHECKSUM_KEY, is_line_damaged, seal_line
+from automl.record.append_only import read_sealed, seal_line
 from automl.record.disk import (
     flush_folder,
     make_folder,
@@ -308,11 +308,7 @@ def read_study_place(directory: Path) -> StudyPlace | None:
     """Return the stored place; None: there is none. Raises StorageError if it cannot be read."""
     path = StudyFiles(directory).place
     try:
-        line = path.read_bytes().rstrip(b"\n")
-        if is_line_damaged(line):
-            raise ValueError("it is not what its checksum was made of")
-        values = parse_json(line)
-        values.pop(CHECKSUM_KEY, None)
+        values = read_sealed(path)
         place = StudyPlace(**values | {"former_names": tuple(values["former_names"])})
         if not STUDY_NAME_PATTERN.fullmatch(place.name):
             raise ValueError(f"{place.name} is no name of a study")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from automl.errors import ConfigError, StorageError
-from automl.record.append_only import CHECKSUM_KEY, file_error_text, is_line_damaged, seal_line
+from automl.record.append_only import file_error_text, parse_sealed_line, seal_line
 from automl.record.disk import make_folder, write_durably
 from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
@@ -73,11 +73,7 @@ class StudyRequest:
     @classmethod
     def from_text(cls, line: bytes, request_id: str) -> StudyRequest:
         """Raises ValueError and TypeError for a line that is no request."""
-        if is_line_damaged(line):
-            raise ValueError("it is not what its checksum was made of")
-        fields = parse_json(line)
-        fields.pop(CHECKSUM_KEY, None)
-        return cls(**fields, id=request_id)
+        return cls(**parse_sealed_line(line), id=request_id)
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,8 @@ def select_pairs(
     """Return the pairs whose combined columns improve predictions; mostly none.
 
     `frame` and `y` are a sample of rows in random order, of which MAX_ROWS are looked at. With
-    `of_three`, products of three columns are tried where
-    no pair improves predictions: trees do not find what three columns decide together, and no two
-    of them.
+    `of_three`, products of three columns are tried where no pair improves predictions: trees do not
+    find what three columns decide together, and no two of them.
     """
     if len(y) < MIN_ROWS:
         return ()

@@ -18,10 +18,9 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.config import UNLIMITED_N_TRIALS
 from automl.devices.device_reading import DeviceProcess, DeviceReading
 from automl.errors import ConfigError
-from automl.record.append_only import CHECKSUM_KEY, is_line_damaged, seal_line
+from automl.record.append_only import parse_sealed_line, seal_line
 from automl.record.disk import nonblocking_opener, write_atomically
 from automl.record.studies import unreadable_text
-from automl.record.texts import parse_json
 from automl.record.trial_record import TrialRecord
 from automl.trial import LOCAL_NODE, Params, TrialState
 
@@ -310,12 +309,8 @@ def load_view(path: Path) -> SweepView:
     """
     with open(path, "rb", opener=nonblocking_opener) as file:
         line = file.read(MAX_BYTES).rstrip(b"\n")
-    if is_line_damaged(line):
-        raise ValueError("it is not what its checksum was made of")
     try:
-        fields = parse_json(line)
-        fields.pop(CHECKSUM_KEY, None)
-        view: SweepView = _value_of(SweepView, fields)
+        view: SweepView = _value_of(SweepView, parse_sealed_line(line))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(str(error)) from error
     if not math.isfinite(view.time):
