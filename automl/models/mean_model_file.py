@@ -3,7 +3,8 @@
 Several seeds of one training become their mean: they share all but their weights. An ensemble is
 the weighted mean of its members, each the mean of its seeds. Members are chosen by rows that none
 of them has seen (`data/scoring/ensemble_selection.py`), also while the sweep still runs: each model
-is asked once, and its outputs are kept. `ensemble_figures.py` draws the pictures.
+is asked once, and its outputs are kept. `mean_state.py` joins their states, and
+`ensemble_figures.py` draws the pictures.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,14 @@ from automl.data.scoring.metrics import (
     make_predictions,
 )
 from automl.errors import AutoMLError
-from automl.models.family import ForestSide, load_heavy_side
 from automl.models.mean_model import judged_outputs, mean_outputs
+from automl.models.mean_state import (
+    ModelState,
+    count_leaves,
+    join_states,
+    keep_trees,
+    tree_shares,
+)
 from automl.models.model_file import (
     REFITTED_KEY,
     SHARPNESS_KEY,
@@ -48,12 +55,7 @@ from automl.models.model_file import (
     RefitFileJob,
 )
 from automl.models.predictor import (
-    MEMBER_SIZES_KEY,
-    MEMBER_WEIGHTS_KEY,
-    MEMBERS_KEY,
     Predictor,
-    family_class,
-    is_model_state,
     load_table_model,
     read_checkpoint,
     read_model,
@@ -63,8 +65,6 @@ from automl.objectives.user_code import resolve_builder
 from automl.record.disk import replace_folder
 from automl.record.study_files import BEST_CHECKPOINT_FILE, IMPORTANCES_PLOT
 from automl.trial import trial_name
-
-ModelState: TypeAlias = Mapping[str, Any]
 
 LEARNED_KEYS = (THRESHOLD_KEY, SHARPNESS_KEY)
 """Keys of what was learned from the rows that judge; a refit, which has none, keeps it."""
@@ -89,9 +89,7 @@ def write_refit(job: RefitFileJob) -> None:
     save_model_file(path, content, list(map(Path, job.seeds)))
 
 
-def members_content(
-    states: Sequence[Mapping[str, Any]], weights: Mapping[int, float]
-) -> dict[str, Any]:
+def members_content(states: Sequence[ModelState], weights: Mapping[int, float]) -> dict[str, Any]:
     """Return the content of an ensemble's file, from equally many states of each member.
 
     `states` has the seeds of one member after those of another, in the order of `weights`.
@@ -131,55 +129,6 @@ def read_model_file(path: Path) -> dict[str, Any]:
         raise AutoMLError(f"{error} Remove its folder, and refit again.") from error
 
 
-def join_states(
-    states: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
-) -> Mapping[str, Any]:
-    """Return one state for the mean of several models, weighted by `weights` if there are any."""
-    if len(states) == 1:
-        return states[0]
-    sizes = [len(state.get(MEMBERS_KEY, [{}])) for state in states]
-    if any(MEMBERS_KEY in state for state in states):
-        states, weights = _split_means(states, weights or [1 / len(states)] * len(states))
-    first = states[0]
-    assert all(map(is_model_state, states)), "only models of ours are averaged"
-    shared = {
-        name: value
-        for name, value in first.items()
-        if all(name in state and _is_same(value, state[name]) for state in states)
-    }
-    members = [{n: v for n, v in state.items() if n not in shared} for state in states]
-    own = {} if weights is None else {MEMBER_WEIGHTS_KEY: list(weights), MEMBER_SIZES_KEY: sizes}
-    return shared | {MEMBERS_KEY: members} | own
-
-
-def _split_means(
-    states: Sequence[Mapping[str, Any]], weights: Sequence[float]
-) -> tuple[Sequence[Mapping[str, Any]], Sequence[float]]:
-    """Replace each model that is a mean itself, as of a trial with folds, by its members."""
-    members_with_weights: list[tuple[Mapping[str, Any], float]] = []
-    for state, weight in zip(states, weights, strict=True):
-        members = state.get(MEMBERS_KEY, [{}])
-        own = (MEMBERS_KEY, MEMBER_WEIGHTS_KEY, MEMBER_SIZES_KEY)
-        shared = {name: value for name, value in state.items() if name not in own}
-        shares = state.get(MEMBER_WEIGHTS_KEY, [1 / len(members)] * len(members))
-        for member, share in zip(members, shares, strict=True):
-            members_with_weights.append((shared | member, weight * share))
-    return (
-        [state for state, _ in members_with_weights],
-        [weight for _, weight in members_with_weights],
-    )
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    """Return whether two plain values are equal. Tensors and arrays are each model's own."""
-    if isinstance(a, tuple) or isinstance(b, tuple):  # a file without torch has lists alone
-        return isinstance(a, tuple | list) and isinstance(b, tuple | list) and list(a) == list(b)
-    try:
-        return bool(a == b)
-    except (RuntimeError, ValueError):  # a comparison of tensors has no single truth value
-        return False
-
-
 MIN_SECONDS = 1e-6
 """Time that is assumed if the clock has not moved."""
 
@@ -214,8 +163,12 @@ def write_from_candidates(
     not_drawn = _draw(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
-        *(members, selection.scores, selection.best_trial_scores),
-        *(dict(candidates.speeds), not_drawn, note),
+        members,
+        selection.scores,
+        selection.best_trial_scores,
+        dict(candidates.speeds),
+        not_drawn,
+        note,
     )
 
 
@@ -338,12 +291,12 @@ def thin_forests(
 
     A forest keeps trees in proportion to its weight, with which the mean of all varies least.
     """
-    n_leaves = {trial: sum(map(_n_leaves, member_states(states[trial]))) for trial in states}
+    n_leaves = {trial: count_leaves(states[trial]) for trial in states}
     total = sum(n_leaves.values())
     if total <= max_leaves:
         return states, selection, ""
     shares = tree_shares(n_leaves, selection.members, max_leaves)
-    thinned = {t: _first_trees(s, shares[t]) if n_leaves[t] else s for t, s in states.items()}
+    thinned = {t: keep_trees(s, shares[t]) if n_leaves[t] else s for t, s in states.items()}
     reselected, rise = candidates.reselect(
         selection, {t: thinned[t] for t in thinned if n_leaves[t]}
     )
@@ -352,37 +305,6 @@ def thin_forests(
         return states, selection, f"{note}all are kept, since fewer trees are worse."
     before, after = (f"{of.scores['loss']:.5g}" for of in (selection, reselected))
     return thinned, reselected, f"{note}trees were left out, loss {before} to {after}."
-
-
-def tree_shares(
-    n_leaves: Mapping[int, int], weights: Mapping[int, float], max_leaves: int
-) -> Mapping[int, float]:
-    """Return the largest shares of trees, by trial, that are in proportion to the weights, at most
-    1, and keep `max_leaves`."""
-    for scale in np.geomspace(1 / min(weights.values()), 1e-6, 1_000):
-        shares = {trial: min(1.0, scale * weight) for trial, weight in weights.items()}
-        if sum(shares[trial] * n for trial, n in n_leaves.items()) <= max_leaves:
-            break
-    return shares
-
-
-def member_states(state: ModelState) -> list[ModelState]:
-    """Return the state of each model of a mean; of a single model, its own."""
-    shared = {name: value for name, value in state.items() if name != MEMBERS_KEY}
-    return [{**shared, **own} for own in state.get(MEMBERS_KEY, [{}])]
-
-
-def _n_leaves(state: ModelState) -> int:
-    side = load_heavy_side(family_class(state))
-    return side.n_leaves(state) if isinstance(side, ForestSide) else 0
-
-
-def _first_trees(state: ModelState, share: float) -> ModelState:
-    """Return the state of a forest, or of a mean of forests, with a share of each one's trees."""
-    members = member_states(state)
-    side = load_heavy_side(family_class(members[0]))
-    assert isinstance(side, ForestSide), "the caller has counted leaves"
-    return join_states([side.first_trees(member, share) for member in members])
 
 
 def _draw(

@@ -24,7 +24,8 @@ from automl.measure.tuning.measurement import AccuracyCheck, measure_ways
 from automl.measure.tuning.ways import ways_here
 from automl.models.families.tree_arrays import tree_view
 from automl.models.mean_model import MeanModel
-from automl.models.mean_model_file import join_states, read_model_file
+from automl.models.mean_model_file import read_model_file
+from automl.models.mean_state import join_states
 from automl.models.model_file import MODEL_FORMAT, SHARPNESS_KEY
 from automl.models.predictor import Predictor
 from tests.export.conftest import linear, predictor_of, scores_of

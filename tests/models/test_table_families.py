@@ -26,13 +26,8 @@ from automl.models.families.linear.family import LinearFamily
 from automl.models.families.table_family import TableFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.mean_model import mean_outputs
-from automl.models.mean_model_file import (
-    join_states,
-    read_model_file,
-    save_model_file,
-    tree_shares,
-    write_ensemble,
-)
+from automl.models.mean_model_file import read_model_file, save_model_file, write_ensemble
+from automl.models.mean_state import join_states, tree_shares
 from automl.models.model_file import EnsembleFileJob
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.checkpoints import torch_checkpoint
