@@ -75,7 +75,7 @@ def test_copies_start_together_and_a_failure_is_raised(
     script: Callable[[str], Any],
 ) -> None:
     side_by_side = script("005-minibatch/side_by_side")
-    spans = side_by_side.in_threads(side_by_side.Copy("AlexNet-R", 2, 2, "cpu"), 2)
+    spans = side_by_side.in_threads(side_by_side.Copy("AlexNet-R", 2, 20, "cpu"), 2)
     assert max(span.begun for span in spans) < min(span.ended for span in spans)
     with pytest.raises(ValueError, match="network 'VGG': there are FCN-S"):
         side_by_side.in_threads(side_by_side.Copy("VGG", 2, 1, "cpu"), 2)
