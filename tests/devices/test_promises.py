@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -270,7 +271,13 @@ def test_one_that_hangs_while_it_decides_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(time, "sleep", waited.append)
+    own, sleep = threading.get_ident(), time.sleep
+
+    def pause(seconds: float) -> None:
+        """Note a pause of this thread; threads of libraries have theirs."""
+        waited.append(seconds) if threading.get_ident() == own else sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", pause)
     mine._lock_seconds = 0.02
     with theirs.locked():
         with mine.locked():
