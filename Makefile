@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check slow format lint types test-and-types recipes soak test-gpu bench-gpu faults mutants clean
+.PHONY: help sweep test check slow format lint sizes types test-and-types recipes soak test-gpu bench-gpu faults mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -19,7 +19,7 @@ FOREIGN := tests/integrations tests/tracking/inside/test_hugging_face.py
 test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
 	$(BIN)/python -m pytest $(FOREIGN:%=--ignore=%)
 
-check: format lint test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
+check: format lint sizes test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
 
 slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FOREIGN:%=--ignore=%)
@@ -29,6 +29,9 @@ format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff fo
 
 lint: .venv/installed ## Check the style
 	$(BIN)/ruff check
+
+sizes: .venv/installed ## Print which files, folders and docstrings stand out (none is an error)
+	@$(BIN)/python -m tests.sizes
 
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
