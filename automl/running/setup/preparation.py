@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from automl.config import (
     ChooseDevice,
@@ -41,7 +42,7 @@ from automl.objectives.plan_checks import (
     threshold_notes,
 )
 from automl.objectives.program.program_arguments import ProgramFlags
-from automl.objectives.program.program_flags import prepare_program_flags
+from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
 from automl.objectives.user_code import open_inside
 from automl.record.study_directory import study_command
@@ -141,6 +142,9 @@ class _StudyPreparation:
         declaration = self._declare(plan, dataset)
         if facts is not None:
             declaration = replace(declaration, metrics=facts.metrics)
+        if config.objective.command is not None:
+            code = digest_of_program(config.objective.command, Path.cwd())
+            declaration = replace(declaration, code=code)
         flags, flag_notes = self._check_params(space, plan, declaration)
         ends = {param.name: param.domain.ends for param in space.params}
         notes = (

@@ -235,7 +235,10 @@ class SweepRunner:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         stored = self.parts.directory.files.config.read_text("utf-8")
-        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored))
+        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        )
         learn_memory(self.parts.log.record, self._requests)
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
