@@ -79,8 +79,10 @@ def _distinct(
 
 
 def _plain_cell(value: Any) -> Any:
-    """Return a text without spaces around it, and an integer that is too large for a float as the
-    text that a file has of it."""
+    """Return a text without spaces around it; periods, and integers that are too large for a float,
+    as the texts that a file has of them."""
+    if isinstance(value, pd.Period):
+        return str(value)
     if isinstance(value, int) and value.bit_length() > _MAX_FLOAT_BITS:
         return str(Decimal(value))
     return value.strip() if isinstance(value, str) else value
