@@ -23,8 +23,8 @@ from automl.commands.models.which_model import (
     outdated_model_note,
 )
 from automl.config import Config
-from automl.errors import AutoMLError, ConfigError
-from automl.record.disk import open_replacing
+from automl.errors import ConfigError
+from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
 from automl.running.display.console import CommandConsole, open_console
 from automl.tracking.long_step import LongStep, long_step
@@ -66,13 +66,10 @@ def run(config: Config, stored_config: str) -> int:
         read=counter.read,
     )
     progress = PredictProgress(console, counter, time.monotonic)
-    try:
-        with long_step(
-            f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
-        ) as step:
-            unread = _score(predictor, scorer, table, output, progress, step)
-    except OSError as error:
-        raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
+    with long_step(
+        f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
+    ) as step:
+        unread = _score(predictor, scorer, table, output, progress, step)
     progress.end(output, unread)
     return 0
 
@@ -102,18 +99,17 @@ def _input_and_output(config: Config) -> tuple[str, Path]:
     assert input_path is not None, "looked at above"
     assert output is not None
     output_path = Path(output).expanduser()
-    # Replacing a device by a file would destroy it.
-    if not output_path.parent.is_dir() or (output_path.exists() and not output_path.is_file()):
-        raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
+    if find_output("predict.output", output) == Path(input_path).expanduser().resolve():
+        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
     if output_path.suffix.lower() not in FORMATS:
         raise ConfigError(f"predict.output={output}: must end in {' or '.join(FORMATS)}.")
-    if (
-        output_path.exists()
-        and Path(input_path).expanduser().exists()
-        and output_path.samefile(Path(input_path).expanduser())
-    ):
-        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
+    find_output("predict.output", _unread_rows_path(output_path))
     return input_path, output_path
+
+
+def _unread_rows_path(output: Path) -> Path:
+    """Return the file of the rows that have no scores."""
+    return output.with_name(f"{output.name}.unread.csv")
 
 
 def _score(
@@ -133,8 +129,8 @@ def _score(
     categories = [column.name for column in predictor.columns.own.categories]
     classes, kept_columns = predictor.classes, table.texts
     with ExitStack() as files:
-        unread = UnreadRowsFile(output.with_name(f"{output.name}.unread.csv"), files)
-        file = files.enter_context(open_replacing(output))
+        unread = UnreadRowsFile(_unread_rows_path(output), files)
+        file = files.enter_context(open_output("predict.output", output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
@@ -168,7 +164,7 @@ class UnreadRowsFile:
         if not unread:
             return
         if self.file is None:
-            self.file = self._files.enter_context(open_replacing(self.path))
+            self.file = self._files.enter_context(open_output("predict.output", self.path))
             self.file.write(b"row,reason\n")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((row.where, row.reason) for row in unread)

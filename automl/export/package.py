@@ -301,7 +301,8 @@ def _origin(form: ExportFormatSpec) -> dict[str, Any]:
 
 def _refuse_other_content(to: Path) -> None:
     """Raise ConfigError unless the folder is missing, empty or an export, and may be replaced."""
-    if not to.exists() or (to.is_dir() and not any(to.iterdir())):
+    is_link = to.is_symlink()
+    if not is_link and (not to.exists() or (to.is_dir() and not any(to.iterdir()))):
         return
     try:
         is_ours = parse_json((to / SCHEMA_FILE).read_text("utf-8"))["layout"].startswith(
@@ -309,7 +310,7 @@ def _refuse_other_content(to: Path) -> None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         is_ours = False
-    if not is_ours or to.is_symlink():
+    if not is_ours or is_link:
         raise ConfigError(
             f"export.to={to}: something that is no export stands there, and is not replaced: name "
             "a folder that is empty, or not there yet."

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from automl.errors import ConfigError
 from automl.record.disk import make_folder, open_replacing
@@ -62,8 +62,8 @@ def frame_text(frame: Frame, *, as_json: bool) -> str:
     return str(rows.to_csv(index=False, lineterminator="\n"))
 
 
-def frame_to_parquet(frame: Frame, file: Path) -> None:
-    """Write a frame to a Parquet file. Columns whose values differ in type become texts."""
+def frame_to_parquet(frame: Frame, file: BinaryIO) -> None:
+    """Write a frame to an open Parquet file. Columns whose values differ in type become texts."""
     rows = frame.reset_index()
     for name in [name for name in rows.columns if rows[name].dtype.kind == "O"]:
         kinds = {type(value) for value in rows[name].dropna()}
