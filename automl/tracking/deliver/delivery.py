@@ -302,6 +302,8 @@ class DeliverySupervisor:
                     self._set_trouble(None)
                 case {"trouble": trouble}:
                     self._set_trouble(trouble)
+                case {"note": str(text)}:
+                    logger.warning("%s", text)
                 case {"refusal": str(text)}:
                     self._n_refusals += 1
                     self._last_refusal = text
