@@ -160,6 +160,7 @@ def run(arguments: CommandLine) -> int:
     if arguments.hydra_options:
         return _show_hydra_answer(arguments)
     from automl.cli.compose import compose_or_join
+    from automl.record.study_directory import holding_for
     from automl.running.display.machine_output import machine_output, write_answer
 
     with machine_output() if arguments.json else contextlib.nullcontext() as output:
@@ -172,7 +173,8 @@ def run(arguments: CommandLine) -> int:
         if arguments.command in ("ask", "tell", "resume"):
             more = {"compose_stored": _stored_composer_if_changed(arguments)}
         run_command = COMMANDS[arguments.command].load()
-        code = run_command(composed.config, composed.stored_config, **more)
+        with holding_for(arguments.command):
+            code = run_command(composed.config, composed.stored_config, **more)
         if output is not None and not output.is_answered:
             write_answer({"exit_code": code})
         return code

@@ -24,6 +24,9 @@ from automl.record.study_record import StudyRecord, fold_events
 from automl.record.texts import parse_json
 from automl.trial import CheckpointKind
 
+SWEEP_COMMANDS = ("sweep", "resume")
+"""The commands whose lock says that a sweep works on the study."""
+
 
 def study_path(study: StudyConfig) -> Path:
     """Return the directory of a study whose name is set."""
@@ -97,9 +100,18 @@ def is_study_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not take_lock(fd, kind=fcntl.LOCK_SH)
+        if take_lock(fd, kind=fcntl.LOCK_SH):
+            return False
+        return holding_command(os.pread(fd, 4096, 0).decode(errors="replace")) in SWEEP_COMMANDS
     finally:
         os.close(fd)
+
+
+def holding_command(holder: str) -> str:
+    """Return the command that holds the lock; one that has not said so is a sweep."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(parse_json(holder)["command"])
+    return SWEEP_COMMANDS[0]
 
 
 def is_at_work(directory: Path) -> bool | OSError:
