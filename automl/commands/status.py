@@ -23,12 +23,19 @@ from automl.record.study_directory import is_study_held, study_command
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import fit_line
-from automl.record.trial_record import TrialRecord, trial_row
+from automl.record.trial_record import trial_row
 from automl.running.display.console import duration_text, open_console, value_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
 from automl.running.display.trial_messages import FailureCounts
-from automl.running.display.view import BestRow, SweepView, outside_rows, read_view, spread_values
+from automl.running.display.view import (
+    BestRow,
+    SweepView,
+    best_row,
+    outside_rows,
+    read_view,
+    spread_values,
+)
 from automl.running.setup.resume_command import resume_command_from_settings
 from automl.trial import StudyEdited, TrialState
 
@@ -212,7 +219,7 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
         counts[TrialState.RUNNING.value] = len(running)
     best = record.best()
     if best is not None:
-        view = replace(view, best=best_row(best), front=front_rows(record))
+        view = replace(view, best=best_row(best, record.metric.name), front=front_rows(record))
     return replace(
         view,
         counts=counts,
@@ -223,17 +230,10 @@ def as_recorded(view: SweepView, record: StudyRecord) -> SweepView:
     )
 
 
-def best_row(trial: TrialRecord) -> BestRow:
-    """Return the row of a trial that has ended with a value."""
-    assert trial.value is not None
-    return BestRow(
-        trial.number, trial.value, trial.params, trial.standard_error, dict(trial.values)
-    )
-
-
 def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
     """Return the rows of the front; empty in a study of one metric."""
-    return tuple(map(best_row, record.front())) if record.metrics.are_several else ()
+    front = record.front() if record.metrics.are_several else ()
+    return tuple(best_row(trial, record.metric.name) for trial in front)
 
 
 def as_killed(view: SweepView, record: StudyRecord) -> SweepView:
