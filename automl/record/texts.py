@@ -54,6 +54,11 @@ def fit_text(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     return mask_credentials(printable_text(cut_text_middle(text, limit)))
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 trial`, `1,200 trials`."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
 def describe_value(value: object) -> str:
     """Return a short text that shows any value, also one whose `repr` fails."""
     try:

@@ -266,8 +266,9 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
         return
     yield (
         f"study {study.name}: {how_far(config)}"
-        f"{f', {before} of them from before' if before else ''}, up to "
-        f"{parts.n_places} at once; if it is interrupted: {parts.prepared.how_to_go_on()}"
+        f"{f', {before} of them from before' if before else ''}, up to {parts.n_places} "
+        f"{'trials or packs ' if parts.executor.can.packs else ''}at once; if it is interrupted: "
+        f"{parts.prepared.how_to_go_on()}"
     )
 
 
