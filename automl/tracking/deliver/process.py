@@ -13,7 +13,6 @@ import gc
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -25,14 +24,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
-from automl.config import KeepCheckpoints, StudyConfig, TrackingConfig
+from automl.config import KeepCheckpoints, StudyConfig
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.stop_signals import ignore_stop_signals
 from automl.record.texts import redact_text
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.mlflow_loading import load_lean, set_delivery_environment, without_extras
-from automl.tracking.tracking_uri import TrackingUri, resolve_uri
+from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.run_update import StudyRef
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ class SharedDeliveryJob:
     """The URL of the database, with credentials; never show it."""
     study: str
     """The name of the study in the database."""
-    store: str
-    """The name of MLflow's store in the database."""
     sweep: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The id of the sweep that holds the trials.
 
@@ -76,18 +73,11 @@ class SharedDeliveryJob:
     """
 
     @classmethod
-    def of(cls, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob | None:
+    def of(cls, study: StudyConfig) -> SharedDeliveryJob | None:
         """Return the job of a command that runs no trials; None if the study is not shared."""
         if not study.shared or study.storage is None or study.name is None:
             return None
-        return cls(study.storage, study.name, mlflow_store_name(tracking))
-
-
-def mlflow_store_name(tracking: TrackingConfig) -> str:
-    """Return a name for MLflow's store, which two sweeps share if they write to the same store."""
-    uri = resolve_uri(tracking).absolute
-    store = uri.without_credentials
-    return store if uri.sqlite_path is None else f"{socket.gethostname()} {store}"
+        return cls(study.storage, study.name)
 
 
 @dataclass(frozen=True)
