@@ -16,7 +16,6 @@ uuid would write into the same runs. It is replaced as a whole, uuid included.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import json
 import os
@@ -153,19 +152,6 @@ def _holder_text(holder: str) -> str:
         return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
     except (ValueError, KeyError, TypeError):
         return "it has not written its name yet"
-
-
-def is_study_held(path: Path) -> bool:
-    """Return whether a living sweep holds the directory. Raises OSError, as for another user's."""
-    try:
-        # Without blocking: somebody may have put a pipe there.
-        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return False
-    try:
-        return not take_lock(fd, kind=fcntl.LOCK_SH)
-    finally:
-        os.close(fd)
 
 
 JOINED_FOLDER = "joined"
