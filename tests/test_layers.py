@@ -35,7 +35,7 @@ SHARED = {
 """The shared words: everybody may import them, and they those."""
 PARTS = {
     "admission": {"devices"},
-    "data": set[str](),
+    "data": {"devices"},
     "devices": set[str](),
     "execution": set[str](),
     "export": {"data", "models"},
