@@ -27,6 +27,7 @@ from automl.errors import AutoMLError, ConfigError
 from automl.record.disk import open_replacing
 from automl.record.studies import study_path
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def run(config: Config, stored_config: str) -> int:
     except OSError as error:
         raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
     progress.end(output, unread)
+    write_answer({"output": str(output), "unread": None if unread is None else str(unread)})
     return 0
 
 
