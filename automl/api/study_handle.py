@@ -19,7 +19,7 @@ from automl.cli.arguments import CommandLine
 from automl.cli.compose import ComposedConfig, compose_or_join
 from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError
-from automl.record.studies import read_study
+from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.trial import CheckpointKind, Params
@@ -149,9 +149,9 @@ class StudyHandle:
 
     def report(self) -> Path:
         """Write the study's page `report.html` and return its path. Raises AutoMLError."""
-        from automl.running.finish.study_report import is_at_work, make_report
+        from automl.running.finish.study_report import make_report
 
-        return make_report(self.path, is_running=is_at_work(self.path))
+        return make_report(self.path, is_running=is_at_work(self.path) is True)
 
     def ask(self, n: int = 1, *, lease_seconds: float | None = 86_400.0) -> list[OutsideTrial]:
         """Return `n` trials to try elsewhere, which the study counts as its own from now on; fewer
@@ -231,9 +231,9 @@ class StudyHandle:
         return summary_fragment(self._report_data())
 
     def _report_data(self) -> StudyData:
-        from automl.running.finish.study_report import is_at_work, read_report_data
+        from automl.running.finish.study_report import read_report_data
 
-        return read_report_data(self.path, is_running=is_at_work(self.path))
+        return read_report_data(self.path, is_running=is_at_work(self.path) is True)
 
     def _place_overrides(self) -> list[str]:
         """Return the overrides that name this study to a command."""

@@ -1,8 +1,6 @@
 """`list`: prints the studies of the folder `study.dir`, the newest first.
 
-Only the `status.json` and the lock of each study are read, so that a thousand studies take no
-longer than the start of the program. A folder that cannot be read gets a row that says why in a
-word.
+The figures are those of `status`. A folder that cannot be read gets a row that says why in a word.
 """
 
 from __future__ import annotations
@@ -15,12 +13,10 @@ from pathlib import Path
 from automl.config import UNLIMITED_N_TRIALS, Config
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
-from automl.record.study_directory import is_study_held
-from automl.record.study_files import CONFIG_FILE, STATUS_FILE, StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import cell_width, cut_to_width, open_console
 from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.view import SweepView, load_view
+from automl.running.display.study_view import look_at
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "device-h", "age")
 _MAX_WORD = 40
@@ -60,13 +56,13 @@ def _names(folder: Path) -> list[str]:
 
 
 def _row(path: Path, now: float) -> tuple[str, ...]:
-    name, view = fit_line(path.name), _view(path)
-    if isinstance(view, str):
-        return name, view, *[""] * (len(COLUMNS) - 2)
-    best = ""
+    name, status = fit_line(path.name), look_at(path)
+    if isinstance(status, str):
+        return name, status, *[""] * (len(COLUMNS) - 2)
+    best, view = "", status.view
     if view.best is not None:
         best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value_text}"
-    state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
+    state, n_failed = fit_line(status.state, _MAX_WORD), view.counts.get("failed", 0)
     hours = hours_text(view.device_seconds)
     return name, state, view.progress, str(n_failed), best, hours, age_text(now - view.time)
 
@@ -87,12 +83,13 @@ def _with_shorter_metrics(rows: Sequence[tuple[str, ...]], excess: int) -> list[
 
 
 def _answer(path: Path, now: float) -> dict[str, object]:
-    view = _view(path)
-    if isinstance(view, str):
-        return {"name": path.name, "state": view}
+    status = look_at(path)
+    if isinstance(status, str):
+        return {"name": path.name, "state": status}
+    view = status.view
     return {
         "name": path.name,
-        "state": _state(path, view),
+        "state": status.state,
         "counts": view.counts,
         "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,
         "metric": view.metric,
@@ -100,30 +97,6 @@ def _answer(path: Path, now: float) -> dict[str, object]:
         "device_seconds": view.device_seconds,
         "age_seconds": now - view.time,
     }
-
-
-def _view(path: Path) -> SweepView | str:
-    """Return the last view of the study, or the word for a folder that has none."""
-    try:
-        names = os.listdir(path)
-        if STATUS_FILE in names:
-            return load_view(StudyFiles(path).status)
-    except OSError:
-        return "unreadable"
-    except ValueError:
-        return "torn"
-    return "not begun" if CONFIG_FILE in names else "foreign"
-
-
-def _state(path: Path, view: SweepView) -> str:
-    """Return the state of the study: running if a sweep holds its lock, whatever was written
-    last."""
-    try:
-        if is_study_held(path):
-            return "running"
-    except OSError:  # the lock of another user's study
-        return view.ended or "unknown"
-    return view.ended or "interrupted"
 
 
 def hours_text(seconds: float | None) -> str:

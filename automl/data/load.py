@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from automl.data.split import Rows, RowSplit
     from automl.data.tables.frames import Frame
     from automl.data.tables.table_sources import TableSource
+    from automl.data.unknown_cells import TableTally
 
 
 def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -68,10 +69,13 @@ def _dataset(
     preprocessing: Preprocessing,
     refit: RefitRows | None = None,
 ) -> Dataset:
-    def part(rows: Rows) -> DatasetPart:
-        return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
+    from automl.data.unknown_cells import unknown_shares
 
-    train = part(split.train)
+    def part(rows: Rows) -> tuple[DatasetPart, TableTally]:
+        cells, tally = preprocessing.read_cells(source.frame.iloc[rows])
+        return DatasetPart(cells, source.y[rows]), tally
+
+    train, tally = part(split.train)
     giveaways, pairs, rows = _column_rows(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
@@ -79,9 +83,9 @@ def _dataset(
         name=source.name,
         task=source.target.task,
         train=train,
-        validation=part(split.validation),
+        validation=part(split.validation)[0],
         classes=source.target.classes,
-        columns=preprocessing.columns,
+        columns=replace(preprocessing.columns, unknown_shares=unknown_shares(tally)),
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
@@ -171,13 +175,13 @@ def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> Dat
 
     if config.test_path is None:
         frame, digest = source.frame.iloc[split.test], _hex(f"{dataset.digest} test")
-        test = DatasetPart(preprocessing.read(frame), source.y[split.test])
+        test = DatasetPart(preprocessing.read_cells(frame)[0], source.y[split.test])
         return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
     from automl.data.tables.table_sources import read_test_table
 
     frame, y, digest = read_test_table(config, source.target, preprocessing.columns.verbatim)
     try:
-        test = DatasetPart(preprocessing.read(frame), y)
+        test = DatasetPart(replace(preprocessing, columns=dataset.columns).read(frame), y)
     except ConfigError as error:
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
     return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
@@ -263,7 +267,11 @@ def _combine_columns(
         return preprocessing
     frame, y = source.frame.iloc[split.train], source.y[split.train]
     preprocessing = preprocessing.with_target_means(frame, encoded, y) if encoded else preprocessing
-    return preprocessing.with_pairs(preprocessing.read(frame), pairs) if pairs else preprocessing
+    return (
+        preprocessing.with_pairs(preprocessing.read_cells(frame)[0], pairs)
+        if pairs
+        else preprocessing
+    )
 
 
 def _named_columns(

@@ -18,7 +18,7 @@ from automl.config import ColumnKind, Task
 from automl.data import cells
 from automl.data.cells import are_verbatim
 from automl.data.column_kinds import distinct_texts, make_numbers, read_cell_number, try_reading
-from automl.data.columns import NumberReading
+from automl.data.columns import TRUTH_BY_NUMBER, NumberReading, holds_truths
 from automl.data.dataset import Label, Targets
 from automl.data.text_values import detect_number_style
 from automl.errors import ConfigError
@@ -78,6 +78,8 @@ class TargetColumn:
             return values.astype(np.float32)
         spelling = cells.verbatim_text if self.verbatim else cells.cell_to_text
         numbers = {spelling(label): i for i, label in enumerate(self.classes)}
+        if holds_truths(numbers):
+            numbers |= {n: numbers[t] for n, t in TRUTH_BY_NUMBER.items() if t in numbers}
         codes, labels = cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)
         for label in labels:
             if spelling(label) not in numbers:

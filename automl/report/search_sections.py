@@ -220,12 +220,10 @@ def progress_section(data: StudyData) -> ReportSection | None:
     valued, metric = data.valued, data.record.metric
     if not valued:
         return None
-    begun = data.spans[0][0] if data.spans else valued[0].started
     steps = best_so_far(comparable_trials(data), metric.direction)
     axis = value_axis([t.value or 0.0 for t in valued], metric.direction)
     failed = [t for t in data.ended if t.value is None]
-    seconds = [max(0.0, (t.ended or begun) - begun) for t in valued]
-    unit, name = time_unit(max(seconds))
+    unit, name = time_unit(max(map(data.after_seconds, valued)))
     charts = [
         _progress_chart(
             "trials in the order of their ends",
@@ -233,8 +231,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
             *(data, steps, failed, axis),
         ),
         _progress_chart(
-            f"{name} since the study began",
-            {t.number: max(0.0, (t.ended or begun) - begun) / unit for t in data.ended},
+            f"{name} in which a sweep worked",
+            {t.number: data.after_seconds(t) / unit for t in data.ended},
             *(data, steps, failed, axis),
         ),
     ]
@@ -243,7 +241,7 @@ def progress_section(data: StudyData) -> ReportSection | None:
     place = [trial.number for trial in data.ended].index(best.number) + 1
     sentence = (
         f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
-        f"to end, {duration_text(max(0.0, (best.ended or begun) - begun))} after the start; "
+        f"to end, after {duration_text(data.after_seconds(best))} in which a sweep worked; "
         f"{improved}. Pruned trials show the best value until they were stopped."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
@@ -252,7 +250,7 @@ def progress_section(data: StudyData) -> ReportSection | None:
         (
             str(t.number),
             number_text(t.value or 0.0),
-            duration_text(max(0.0, (t.ended or begun) - begun)),
+            duration_text(data.after_seconds(t)),
             params_text({n: t.params[n] for n in data.scales if n in t.params}),
         )
         for t in steps

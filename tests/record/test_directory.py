@@ -17,9 +17,9 @@ import pytest
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import write_durably
+from automl.record.studies import is_study_held
 from automl.record.study_directory import (
     StudyDirectory,
-    is_study_held,
     make_study_name,
 )
 from automl.trial import trial_name
@@ -146,7 +146,7 @@ def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
 LOOK = """
 import sys
 from pathlib import Path
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 
 sys.stdout.write("looking\\n")
 sys.stdout.flush()

@@ -75,7 +75,7 @@ def select_pairs(
     from threadpoolctl import threadpool_limits
 
     columns = preprocessing.columns
-    sample = DatasetPart(preprocessing.read(frame[:MAX_ROWS]), y[:MAX_ROWS])
+    sample = DatasetPart(preprocessing.read_cells(frame[:MAX_ROWS])[0], y[:MAX_ROWS])
     targets = _targets(sample.y)
     half = len(sample) // 2
     first, second = sample.rows[:half], sample.rows[half:]
@@ -109,7 +109,7 @@ def select_encoded(preprocessing: Preprocessing, frame: Frame, y: Targets) -> Se
     from threadpoolctl import threadpool_limits
 
     before, after = (
-        (learned.columns, learned.read(frame))
+        (learned.columns, learned.read_cells(frame)[0])
         for learned in (preprocessing, preprocessing.with_target_means(frame, names, y))
     )
     with threadpool_limits(1):

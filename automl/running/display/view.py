@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -230,6 +231,10 @@ class SweepView:
     device_seconds: float | None = None
     """Seconds in which devices had a trial to run, summed over devices and sweeps of the study.
     None in files of earlier versions."""
+    is_paused: bool = False
+    """Whether the user has paused the sweep."""
+    log_bytes: int = 0
+    """Size of the event log that the view has all of."""
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -262,7 +267,7 @@ def outside_rows(trials: Mapping[int, TrialRecord], now: float) -> tuple[Running
             number=number,
             device=trial.device,
             params=trial.params,
-            seconds=max(0.0, now - trial.started),
+            seconds=trial.seconds + max(0.0, now - trial.last_seconds),
             step=trial.last_step if trial.n_reports else None,
             metrics={},
         )
@@ -318,12 +323,15 @@ def load_view(path: Path) -> SweepView:
     return view
 
 
+_type_hints = cache(get_type_hints)
+
+
 def _value_of(hint: Any, plain: Any) -> Any:
     """Return the value of this type, as a sweep writes it. Raises KeyError, TypeError,
     AttributeError or ArithmeticError for another."""
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints = _type_hints(hint)
         return hint(**{name: _value_of(hints[name], value) for name, value in plain.items()})
     if get_origin(hint) is tuple:
         return tuple(_value_of(kinds[0], each) for each in plain)

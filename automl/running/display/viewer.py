@@ -74,13 +74,17 @@ class SweepViewer:
         """Return the view of the sweep as it stands."""
         parts, loop = self._parts, self._snapshot()
         seconds, now = time.monotonic() - self._began_seconds, time.time()
+        log_bytes = parts.log.size_bytes()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         outside = outside_rows(parts.outside.trials, now)
         counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
-        n_waiting = len(loop.queued) + len(loop.deferred)
-        counts["waiting"] = n_waiting
-        left -= len(loop.running) + len(outside) + n_waiting
+        if ended is None:
+            n_waiting = len(loop.queued) + len(loop.deferred)
+            counts["waiting"] = n_waiting
+            left -= len(loop.running) + len(outside) + n_waiting
+        else:
+            left = parts.n_interrupted
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -107,6 +111,7 @@ class SweepViewer:
             repeats=self._repeats,
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),
+            log_bytes=log_bytes,
         )
 
     def _front_rows(self) -> tuple[BestRow, ...]:

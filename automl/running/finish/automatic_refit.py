@@ -60,12 +60,12 @@ class TrialLengths:
 
 
 def seconds_to_best(trial: TrialRecord) -> float:
-    """Return the seconds that the trial took to its best report, or 0 if it was interrupted, which
-    hides the time."""
+    """Return the seconds that the trial took to its best report, or 0 if it was interrupted, since
+    what an attempt did after its last checkpoint was done twice."""
     if trial.ended is None or trial.best_step is None or trial.n_starts > 1:
         return 0.0
     share = (trial.best_step + 1) / (max(trial.last_step, trial.best_step) + 1)
-    return (trial.ended - trial.started) * share
+    return trial.seconds * share
 
 
 def makespan_seconds(lengths: Sequence[float], n_places: int) -> float:

@@ -397,11 +397,12 @@ class SweepFinisher:
         return {row.number: trials[row.number].best_metrics for row in ranking}
 
     def _counts(self) -> dict[TrialState, int]:
-        """Return the number of trials by state. Trials that the study still calls running have been
-        interrupted by now."""
-        counts = dict(self._parts.study.counts())
-        n_left = counts.pop(TrialState.RUNNING, 0)
-        return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}
+        """Return the number of trials by state, when the sweep runs none any more."""
+        return {
+            **self._parts.study.counts(),
+            TrialState.RUNNING: len(self._parts.outside.trials),
+            TrialState.INTERRUPTED: self._parts.n_interrupted,
+        }
 
     @property
     def _name(self) -> str:

@@ -413,7 +413,8 @@ class SweepLoop:
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
         placement = start.placement
         group = [self._lines.bound(waiting, placement.kind) for waiting in start.group]
-        start = start._replace(group=group)
+        start = start._replace(group=group, key=self._placing.next_key)
+        self._placing.next_key += 1
         members = {waiting.trial.number: waiting for waiting in group}
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None

@@ -84,6 +84,8 @@ class TrialPlacer:
     governor: SharingGovernor | None = None
     """Limits the trials per device. None if the user has set the number, or if no pace can be
     measured."""
+    next_key: int = 0
+    """Key of the execution that starts next."""
     hold: AdmissionRefusal | None = None
     """Why nothing starts now, whatever the devices have. None if trials may start."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
@@ -315,7 +317,7 @@ class TrialPlacer:
         """Show other sweeps what NVML does not show them, and the coming start with it."""
         assert self.reading is not None
         found = unseen_promises(self.reading, self.ledger.snapshot())
-        soon = () if coming is None else coming_promises(coming.placement, coming.key)
+        soon = () if coming is None else coming_promises(coming.placement, self.next_key)
         self.ports.show_promises(self._lasting.promises_to_show(found, soon, now_seconds))
 
     def situation(

@@ -397,7 +397,7 @@ def members_table(
             f"{task.ensemble.members[member.number]:.3f}",
             _mean_text([member.value]),
             _range_text([step + 1 for step in steps]),
-            duration_text(sum((seed.ended or seed.started) - seed.started for seed in seeds)),
+            duration_text(sum(seed.seconds for seed in seeds)),
         ]
         rows.append(row if keeps_last else [*row, _mean_text([seed.value for seed in seeds])])
     return columns if keeps_last else [*columns, f"{metric} held out"], rows

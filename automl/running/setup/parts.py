@@ -219,6 +219,15 @@ class SweepParts:
         return self.others.record_edit(prepared)
 
     @property
+    def n_interrupted(self) -> int:
+        """Number of trials that have begun, while this sweep runs none of them."""
+        counts, n_outside = self.study.counts(), len(self.outside.trials)
+        if not isinstance(self.others, NoPeerSweeps):  # they may begin trials, too
+            return counts[TrialState.RUNNING] - n_outside
+        n_known = sum(n for state, n in counts.items() if state is not TrialState.RUNNING)
+        return self.log.n_started - n_known - n_outside
+
+    @property
     def stored(self) -> CheckpointStore | None:
         """The store in which this machine keeps copies of checkpoints. None if there is none, or if
         the nodes keep them."""

@@ -58,7 +58,7 @@ class ExecutionPool:
         self, key: int, specs: Sequence[TrialSpec], placement: Placement, request: ResourceRequest
     ) -> None:
         """Carry these trials in a thread of the pool."""
-        feed = self._feeds[key] = self._carrier.open_feed(specs, placement)
+        feed = self._feeds[key] = self._carrier.open_feed(key, specs, placement)
         self._pool.submit(self._carrier.carry, key, feed, placement, request)
 
     def add(self, key: int, spec: TrialSpec) -> None:

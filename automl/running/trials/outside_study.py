@@ -80,6 +80,7 @@ class UnsweptStudy:
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=running,
             device_seconds=self.log.device_seconds(now),
+            log_bytes=self.log.size_bytes(),
             ended=OPEN if self.outside.may_come(n_trials) else ended,
         )
 

@@ -14,6 +14,7 @@ import queue
 import signal
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
@@ -444,7 +445,7 @@ class SweepRunner:
             self._shown_seconds = now
             self._look_after_cluster()
             with self.view_failures.of(STATUS_FILE):
-                view = self.viewer.view()
+                view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
                 self._waits.look(view.waiting, view.time)
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)

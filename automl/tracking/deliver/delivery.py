@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import public_file_opener
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 from automl.record.study_files import StudyFiles
 from automl.record.texts import Say, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import LineCounter, read_delivered_runs

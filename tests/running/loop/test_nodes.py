@@ -45,7 +45,7 @@ class Watched(World):
 
     def submit(self, start: ExecutionStart) -> None:
         super().submit(start)
-        self.places[start.key] = start.placement.devices
+        self.places[start.group[0].trial.number] = start.placement.devices
 
 
 @st.composite
