@@ -24,9 +24,6 @@ from automl.record.study_record import StudyRecord, fold_events
 from automl.record.texts import parse_json
 from automl.trial import CheckpointKind
 
-SWEEP_COMMANDS = ("sweep", "resume")
-"""The commands whose lock says that a sweep works on the study."""
-
 
 def study_path(study: StudyConfig) -> Path:
     """Return the directory of a study whose name is set."""
@@ -102,16 +99,17 @@ def is_study_held(path: Path) -> bool:
     try:
         if take_lock(fd, kind=fcntl.LOCK_SH):
             return False
-        return holding_command(os.pread(fd, 4096, 0).decode(errors="replace")) in SWEEP_COMMANDS
     finally:
         os.close(fd)
+    return holding_command(read_holder(path)) in SWEEP_COMMANDS
 
 
-def holding_command(holder: str) -> str:
-    """Return the command that holds the lock; one that has not said so is a sweep."""
-    with suppress(ValueError, KeyError, TypeError):
-        return str(parse_json(holder)["command"])
-    return SWEEP_COMMANDS[0]
+SWEEP_COMMANDS = ("sweep", "resume")
+
+
+def holding_command(holder: Mapping[str, Any]) -> str:
+    """Return the command that holds a study; a holder that has not said so is a sweep."""
+    return str(holder.get("command", SWEEP_COMMANDS[0]))
 
 
 def is_at_work(directory: Path) -> bool | OSError:
@@ -143,8 +141,8 @@ def suspended_holder(directory: Path) -> int | None:
 
 
 def read_holder(directory: Path) -> Mapping[str, Any]:
-    """Return what the last holder of the study has written of itself: `pid`, `host`, `user`, and
-    `since` (Unix seconds); empty: nothing that can be read."""
+    """Return what the last holder of the study has written of itself: `pid`, `host`, `user`,
+    `command`, and `since` (Unix seconds); empty: nothing that can be read."""
     with suppress(OSError, ValueError):
         with open(StudyFiles(directory).lock, "rb", opener=nonblocking_opener) as file:
             holder = parse_json(file.read(4096).decode(errors="replace"))

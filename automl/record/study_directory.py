@@ -25,13 +25,14 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
@@ -43,9 +44,14 @@ from automl.record.disk import (
     take_lock,
     write_durably,
 )
-from automl.record.studies import SWEEP_COMMANDS, existing_studies_text, holding_command
+from automl.record.studies import (
+    SWEEP_COMMANDS,
+    existing_studies_text,
+    holding_command,
+    read_holder,
+)
 from automl.record.study_files import CHECKPOINTS_FOLDER, StudyFiles
-from automl.record.texts import parse_json, say_on_stdout
+from automl.record.texts import say_on_stdout
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
@@ -119,7 +125,7 @@ class StudyDirectory:
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
                 "name another folder with study.dir=…"
             ) from error
-        _lock(lock_fd, config, COMMAND_WAIT_SECONDS if waits else 0.0)
+        _lock(lock_fd, path, config, COMMAND_WAIT_SECONDS if waits else 0.0)
         if not _is_at(lock_fd, files.lock):  # its holder has deleted or renamed the study
             os.close(lock_fd)
             return cls.open(config, must_exist=must_exist, waits=waits)
@@ -150,9 +156,9 @@ class StudyDirectory:
         self._stays_locked = True
 
 
-def _lock(lock_fd: int, study: StudyConfig, wait_seconds: float) -> None:
+def _lock(lock_fd: int, path: Path, study: StudyConfig, wait_seconds: float) -> None:
     try:
-        _wait_for_lock(lock_fd, study, wait_seconds)
+        _wait_for_lock(lock_fd, path, study, wait_seconds)
     except BaseException:
         os.close(lock_fd)
         raise
@@ -167,22 +173,24 @@ def _lock(lock_fd: int, study: StudyConfig, wait_seconds: float) -> None:
         os.pwrite(lock_fd, json.dumps(holder_fields | {"since": time.time()}).encode(), 0)
 
 
-def _wait_for_lock(lock_fd: int, study: StudyConfig, wait_seconds: float) -> None:
-    deadline, seen = time.monotonic() + wait_seconds, ""
+def _wait_for_lock(lock_fd: int, path: Path, study: StudyConfig, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    holder, announced = read_holder(path), dict[str, Any]()
     while not take_lock(lock_fd, LOCK_PROBE_SECONDS):
-        before, seen = seen, os.pread(lock_fd, 4096, 0).decode(errors="replace")
-        command = holding_command(seen)
+        before, holder = holder, read_holder(path)
+        command = holding_command(holder)
+        is_sweep = command in SWEEP_COMMANDS
         # A holder takes the lock before it writes its name, so that a name is read twice.
-        if time.monotonic() < deadline and not (command in SWEEP_COMMANDS and seen == before):
-            if command not in SWEEP_COMMANDS and before != seen:
+        if time.monotonic() < deadline and not (is_sweep and holder == before):
+            if not is_sweep and holder != announced:
+                announced = dict(holder)
                 say_on_stdout(f"waiting for `{command}`, which holds study {study.name}")
             continue
-        is_sweep = command in SWEEP_COMMANDS
         what = "another sweep works on" if is_sweep else f"`{command}` holds"
         stop = "wait for it, stop it, or choose another study.name"
         remedy = stop if is_sweep else "wait for it or stop it, then give the command again"
         raise StudyInUseError(
-            f"study.name={study.name}: {what} this study ({_holder_text(seen)}); {remedy}. "
+            f"study.name={study.name}: {what} this study ({_holder_text(holder)}); {remedy}. "
             f"See it with: {study_command('status', study)}"
         )
 
@@ -195,11 +203,10 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _holder_text(holder: str) -> str:
+def _holder_text(holder: Mapping[str, Any]) -> str:
     try:
-        fields = parse_json(holder)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fields["since"]))
-        return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+        return f"pid {holder['pid']} of {holder['user']} on {holder['host']}, since {since}"
     except (ValueError, KeyError, TypeError):
         return "it has not written its name yet"
 

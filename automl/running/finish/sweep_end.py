@@ -135,7 +135,8 @@ class SweepFinisher:
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
-        if self._parts.config.tracking.store is TrackingStore.mlflow:
+        is_inner = self._parts.prepared.plan.refit is not None
+        if self._parts.config.tracking.store is TrackingStore.mlflow and not is_inner:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
