@@ -70,7 +70,7 @@ truths = CategoryColumn("flag", ("", "False", "True"), has_other=False)
 flags = Preprocessing(TableColumns((truths,)))
 
 
-@given(st.one_of(values, st.sampled_from([1, 0, 1.0, "0.0", " 1", "true", 10**5000])))
+@given(st.one_of(values, st.sampled_from([1, 0, 1.0, "0.0", " 1", "true", 10**400])))
 def test_a_truth_value_is_read_as_in_training(model: Model, value: Any) -> None:
     rows, _ = flags.read_cells(pd.DataFrame({"flag": pd.Series([value], dtype=object)}))
     text = model._category(reader.plain_cell(value), "flag")
@@ -78,8 +78,9 @@ def test_a_truth_value_is_read_as_in_training(model: Model, value: Any) -> None:
     assert known.get(text, 3) == rows.codes[0, 0]
 
 
-@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000])
-def test_an_integer_that_no_float_holds_is_too_large(model: Model, value: int) -> None:
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_that_no_float_holds_is_too_large(model: Model, digits: int) -> None:
+    value = -(10**digits)
     assert abs(model._number(reader.plain_cell(value), "age")) == math.inf
     assert model._text(reader.plain_cell(value)) == str(Decimal(value))
 
