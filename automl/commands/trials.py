@@ -11,6 +11,7 @@ from automl.config import Config, TableFormat
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.disk import write_atomically
 from automl.record.studies import find_study, read_study
+from automl.record.texts import counted
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.running.display.console import open_console
 from automl.running.display.machine_output import wants_answer, write_answer
@@ -34,5 +35,5 @@ def run(config: Config, stored_config: str) -> int:
             sys.stdout.write(text)
             return 0
         write_atomically(Path(output), text)
-    open_console().say(f"{len(rows):,} trials: {os.path.relpath(output)}")
+    open_console().say(f"{counted(len(rows), 'trial')}: {os.path.relpath(output)}")
     return 0

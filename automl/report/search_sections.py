@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
 from automl.report.findings import (
     RangeEdge,
@@ -172,8 +172,8 @@ def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]
         more = f"{late} only, so more trials would probably bring little."
     else:
         more = (
-            f"The last {gain.n_since} finished trials brought nothing better, so more trials of "
-            "this space would probably bring little."
+            f"The last {counted(gain.n_since, 'finished trial')} brought nothing better, so more "
+            "trials of this space would probably bring little."
         )
     return [better, more]
 
@@ -237,7 +237,7 @@ def progress_section(data: StudyData) -> ReportSection | None:
         ),
     ]
     best, n = steps[-1], len(steps) - 1
-    improved = "nothing was better" if not n else f"it was improved {n} time{'s' * (n > 1)}"
+    improved = "nothing was better" if not n else f"it was improved {counted(n, 'time')}"
     place = [trial.number for trial in data.ended].index(best.number) + 1
     sentence = (
         f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
@@ -245,7 +245,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
         f"{improved}. Pruned trials show the best value until they were stopped."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
-    notes = (f"{beyond} trials lie beyond the picture, at its edge.",) if beyond else ()
+    lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
+    notes = (f"{lie} beyond the picture, at its edge.",) if beyond else ()
     rows = [
         (
             str(t.number),
@@ -364,7 +365,7 @@ def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, flo
 
 
 def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
-    which = f"the best {n_shown} of {n:,} trials" if n_shown < n else f"{n} trials"
+    which = f"the best {n_shown} of {counted(n, 'trial')}" if n_shown < n else counted(n, "trial")
     pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
     return (
         f"The reports of {which}, the best one thick{pruned}. A trial's value is its best report."

@@ -21,6 +21,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
@@ -275,13 +276,14 @@ class SweepFinisher:
     def _deliver(self) -> None:
         delivery = self._parts.delivery
         lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
-        name = f"delivering {lag} events to MLflow"
+        name = f"delivering {counted(lag, 'event')} to MLflow"
         with long_step(name, self._say, detail=to_go) if lag else nullcontext():
             delivered = delivery.drain(DRAIN_SECONDS)
         if not delivered:
             self._say(
-                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                f"lost. Deliver them with: {study_command('sync', self._parts.config.study)}"
+                f"MLflow has not taken {counted(delivery.lag(), 'event')} ({delivery.trouble()}); "
+                "nothing is lost. Deliver them with: "
+                f"{study_command('sync', self._parts.config.study)}"
             )
 
     def _show_results(self) -> None:
