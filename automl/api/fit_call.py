@@ -20,7 +20,7 @@ from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.compose import find_studies_folder
 from automl.errors import ConfigError
-from automl.record.disk import open_replacing
+from automl.record.output_file import open_output
 from automl.record.studies import model_files, read_study
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
@@ -170,9 +170,9 @@ class FittedStudy(StudyHandle):
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Copy the model to a file that `automl.load` reads; returns where it is."""
-        with open_replacing(Path(path)) as file, self._file.open("rb") as own:
+        with open_output("path", path) as file, self._file.open("rb") as own:
             shutil.copyfileobj(own, file)
-        return Path(path)
+        return Path(path).expanduser()
 
     def leaderboard(self) -> Frame:
         """Return a pandas DataFrame of the trials that have a value, by number, the best first.

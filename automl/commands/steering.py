@@ -29,7 +29,7 @@ from automl.record.studies import (
     suspended_holder,
     unreadable_text,
 )
-from automl.record.study_directory import study_command
+from automl.record.study_directory import holding_for, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
@@ -161,8 +161,13 @@ def ask_sweep(
         may_ask = later is not None or requests.is_served()
         request = requests.write(kind, arguments) if may_ask else None
         pid = suspended_holder(path)
-        seconds = ANSWER_SECONDS if pid is None else 0.0
-        answer = None if request is None else requests.wait_for_answer(request, seconds)
+        answer = None
+        if request is not None:
+            try:
+                answer = requests.wait_for_answer(request, ANSWER_SECONDS if pid is None else 0.0)
+            except KeyboardInterrupt:  # the same command asks anew
+                requests.withdraw(request)
+                raise
         if request is not None and answer is None and requests.is_served():
             if request.is_for_sweeps:  # otherwise it is done when nobody expects it any more
                 requests.withdraw(request)
@@ -302,17 +307,20 @@ def _have_answered(
     requests = FolderRequestQueue(path)
     request: StudyRequest | None = None
     answer: RequestAnswer | None = None
-    while answer is None and time.monotonic() < deadline:
-        if requests.is_served() and StudyFiles(path).config.exists():
-            request = request or requests.write(kind, arguments)
-            answer = requests.wait_for_answer(request, deadline - time.monotonic())
-        else:
-            from automl.running.trials.outside_study import answer_here  # loads Optuna
+    try:
+        while answer is None and time.monotonic() < deadline:
+            if requests.is_served() and StudyFiles(path).config.exists():
+                request = request or requests.write(kind, arguments)
+                answer = requests.wait_for_answer(request, deadline - time.monotonic())
+            else:
+                from automl.running.trials.outside_study import answer_here  # loads Optuna
 
-            mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
-            answer = answer_here(config, stored_config, mine)
-    if request is not None:
-        requests.withdraw(request)
+                mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
+                with holding_for(kind):  # a call from Python is no sweep either
+                    answer = answer_here(config, stored_config, mine)
+    finally:
+        if request is not None:
+            requests.withdraw(request)
     if answer is None:
         raise StudyInUseError(
             f"{kind}: whoever holds study {path.name} has not answered within "

@@ -96,6 +96,15 @@ def exit_status_text(status: int) -> str:
         return f"SIG{-status}"
 
 
+def size_text(size_bytes: float, base: int = 1000) -> str:
+    """Return a size as `812 bytes`, `3.4 kB` or `11.5 MB`; with the base 1024 as `3.4 KiB`."""
+    units = ("GB", "MB", "kB") if base == 1000 else ("GiB", "MiB", "KiB")
+    for power, unit in zip((3, 2, 1), units, strict=True):
+        if (size := size_bytes / base**power) >= 0.99995:  # which is shown as 1.0
+            return f"{size:,.1f} {unit}"
+    return f"{size_bytes:.0f} byte{'s' * (size_bytes != 1)}"
+
+
 def cut_text(text: str, limit: int) -> str:
     """Return `text`, or its beginning with a note of its length."""
     if len(text) <= limit:

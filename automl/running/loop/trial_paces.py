@@ -19,8 +19,8 @@ WINDOW_STEPS = 5
 """Steps of a running trial tell its pace once they took `WINDOW_SECONDS` and are at least this
 many."""
 Note = Callable[[DeviceKind, float, float, "int | None"], None]
-"""Records a pace: kind of device, operations and seconds of a step, and the execution's key (None
-for a probe)."""
+"""Records a pace: kind of device, operations and seconds of a step, and the number of the
+execution's first trial (None for a probe)."""
 
 
 def _forget(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
