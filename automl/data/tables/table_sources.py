@@ -40,6 +40,7 @@ from automl.data.target import (
 )
 from automl.errors import ConfigError
 from automl.record.disk import make_folder, write_durably
+from automl.record.texts import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ def load_table_source(config: DataConfig) -> TableSource:
             f"data.target={config.target}: no row of data.path={config.path} has a value "
             f"({len(frame):,} rows, {no_targets(column)}): choose another column."
         )
-    notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
+    n_columns = counted(len(frame.columns) - 1, "column")
+    notes = [f"{file.path.name}: {counted(len(frame), 'row')}, {n_columns}."]
     notes += dropped_rows_notes(config.target, column, known)
     frame = frame[known]
     column = frame.pop(config.target)

@@ -32,6 +32,7 @@ from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
+from automl.record.texts import counted
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -126,7 +127,8 @@ def restore_lost_events(study: Study, log: EventLog) -> str:
         log.append(trial.outcome)
     if not lost:
         return ""
-    return f"{EVENTS_FILE} had lost how {len(lost)} trials ended: put back from what Optuna keeps"
+    n_lost = counted(len(lost), "trial")
+    return f"{EVENTS_FILE} had lost how {n_lost} ended: put back from what Optuna keeps"
 
 
 def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
@@ -359,8 +361,9 @@ def open_sweep_parts(
             )
             stack.callback(study.close)
             if study.n_restored:
+                lost = counted(study.n_restored, "trial")
                 prepared = prepared.noting(
-                    f"{JOURNAL} had lost {study.n_restored} trials: put back from {EVENTS_FILE}"
+                    f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}"
                 )
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
         if others is None:
