@@ -155,7 +155,7 @@ class StudyRecord:
         """Return the trials that no other is better than; of one metric, the best one alone."""
         metrics = self.metrics
         if not metrics.are_several:
-            first, returned = self._by_value()[:1], self._returned
+            first, returned = self._by_value()[:1], self.returns_values
             return tuple(trial for trial in first if may_be_best(trial.state, returned=returned))
         finished = [t for t in self.trials.values() if t.state is TrialState.FINISHED]
         points = {n: metrics.point(trial.values) for n, trial in enumerate(finished)}
@@ -183,7 +183,7 @@ class StudyRecord:
             and trial.value is not None
             and math.isfinite(trial.value)
         ]
-        returned = self._returned
+        returned = self.returns_values
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
     def best_values(self) -> list[float]:
@@ -191,7 +191,7 @@ class StudyRecord:
         in a study of several metrics."""
         if self.metrics.are_several:
             return []
-        returned, better = self._returned, self.metric.direction.better
+        returned, better = self.returns_values, self.metric.direction.better
         comparable = [t for t in self._by_value() if may_be_best(t.state, returned=returned)]
         values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
@@ -225,7 +225,7 @@ class StudyRecord:
         return None if self.metric.direction.better(best_score, score) else ensemble
 
     @property
-    def _returned(self) -> bool:
+    def returns_values(self) -> bool:
         """Whether the objective returns its values; one trial shows this."""
         return any(
             trial.state is TrialState.FINISHED

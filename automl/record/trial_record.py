@@ -194,6 +194,11 @@ class TrialRecord:
         )
 
     @property
+    def reported(self) -> Mapping[str, float]:
+        """The value by the reports of each metric of which another was returned, by name."""
+        return self.outcome.reported if isinstance(self.outcome, FinishedOutcome) else {}
+
+    @property
     def standard_error(self) -> float | None:
         """The standard error of the value over repeats or folds; None: the trial has one model."""
         return self.outcome.standard_error if isinstance(self.outcome, FinishedOutcome) else None
@@ -327,6 +332,8 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     row |= {f"values.{name}": value for name, value in trial.values.items()}
     row |= {f"params.{name}": value for name, value in trial.params.items()}
     row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    if trial.reported:
+        row["best_report"] = trial.best_value
     return row | {
         "best_step": trial.best_step,
         "n_reports": trial.n_reports,

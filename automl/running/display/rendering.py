@@ -271,7 +271,8 @@ def best_text(metric: str, best: BestRow) -> str:
     values = f"{fit_line(metric)} {best.value_text}"
     if best.values:
         values = ", ".join(f"{fit_line(n)} {value:.5g}" for n, value in best.values.items())
-    return f"{values} by trial {best.number} ({params_text(best.params)})"
+    returned = "" if best.reported is None else f" (returned; reported {best.reported:.5g})"
+    return f"{values}{returned} by trial {best.number} ({params_text(best.params)})"
 
 
 def failure_lines(view: SweepView) -> Iterator[str]:

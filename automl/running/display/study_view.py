@@ -19,7 +19,6 @@ from automl.errors import ConfigError
 from automl.record.studies import is_at_work, is_holder_newer, read_study, suspended_holder
 from automl.record.study_files import CONFIG_FILE, EVENTS_FILE, STATUS_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.trial_record import TrialRecord
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
@@ -27,6 +26,7 @@ from automl.running.display.view import (
     RunningRow,
     SweepView,
     WaitingRow,
+    best_row,
     load_view,
     outside_rows,
     read_view,
@@ -147,7 +147,7 @@ def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> Sw
     if not is_swept:
         rows = outside_rows(record.trials, time.time())
     if best is not None and len(view.repeats) <= 1:
-        view = replace(view, best=best_row(best), front=front_rows(record))
+        view = replace(view, best=best_row(best, record.metric.name), front=front_rows(record))
     return replace(
         view,
         time=max(view.time, sweep.last_seconds),
@@ -205,14 +205,7 @@ def _counts(
     return counts | ({"waiting": len(queued)} if queued else {})
 
 
-def best_row(trial: TrialRecord) -> BestRow:
-    """Return the row of a trial that has ended with a value."""
-    assert trial.value is not None
-    return BestRow(
-        trial.number, trial.value, trial.params, trial.standard_error, dict(trial.values)
-    )
-
-
 def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
     """Return the rows of the front; empty in a study of one metric."""
-    return tuple(map(best_row, record.front())) if record.metrics.are_several else ()
+    front = record.front() if record.metrics.are_several else ()
+    return tuple(best_row(trial, record.metric.name) for trial in front)

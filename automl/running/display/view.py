@@ -146,6 +146,8 @@ class BestRow:
     """Standard error of the value over repeats or folds. None for a trial with one model."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The values by metric, in a study of several."""
+    reported: float | None = None
+    """The best report, if the objective returned another value. None: they agree."""
 
     @property
     def value_text(self) -> str:
@@ -153,6 +155,13 @@ class BestRow:
         if self.standard_error is None:
             return f"{self.value:.5g}"
         return f"{self.value:.5g} ± {self.standard_error:.2g}"
+
+
+def best_row(trial: TrialRecord, metric: str) -> BestRow:
+    """Return the row of a trial that has ended with a value of the study's metric."""
+    assert trial.value is not None
+    values, reported = dict(trial.values), trial.reported.get(metric)
+    return BestRow(trial.number, trial.value, trial.params, trial.standard_error, values, reported)
 
 
 @dataclass(frozen=True)

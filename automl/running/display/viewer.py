@@ -50,15 +50,21 @@ class SweepViewer:
         self._began_seconds = called_seconds
         self._n_ended_before = self.n_ended
         self._best_values = parts.log.record.best_values()
-        self._errors = {n: t.standard_error for n, t in parts.log.record.trials.items()}
+        self._results: dict[int, FinishedOutcome] = {}
+        """The outcomes of which a row shows more than the value."""
+        for trial in parts.log.record.trials.values():
+            self._keep_result(trial.outcome)
 
     def trial_ended(self, outcome: TrialOutcome) -> None:
         """Note the best value so far, after the study was told of an outcome."""
-        if isinstance(outcome, FinishedOutcome) and outcome.standard_error is not None:
-            self._errors[outcome.trial] = outcome.standard_error
+        self._keep_result(outcome)
         best = self._parts.study.best()
         if best is not None and best.point is None:
             self._best_values.append(best.value)
+
+    def _keep_result(self, outcome: TrialOutcome | None) -> None:
+        if isinstance(outcome, FinishedOutcome) and (outcome.part_values or outcome.reported):
+            self._results[outcome.trial] = outcome
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -66,9 +72,11 @@ class SweepViewer:
 
     def row_of(self, trial: RankedTrial) -> BestRow:
         """Return the row of a trial that has ended."""
-        error = self._errors.get(trial.number)
-        shown = self.shown(trial.number)
-        return BestRow(shown, trial.value, trial.params, error, trial.values)
+        row = BestRow(self.shown(trial.number), trial.value, trial.params, values=trial.values)
+        if (result := self._results.get(trial.number)) is None:
+            return row
+        reported = result.reported.get(self._parts.config.study.leading_metric)
+        return replace(row, standard_error=result.standard_error, reported=reported)
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""

@@ -376,7 +376,7 @@ def open_sweep_parts(
                 n_known_trials=study.n_asked if others is None else 0,
                 # The study of a refit has begun.
                 before_trials=others is None and prepared.plan.refit is None,
-                shared=None if others is None else others.deliveries(config.study, config.tracking),
+                shared=None if others is None else others.deliveries(config.study),
                 niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
             )
         stack.callback(delivery.stop)

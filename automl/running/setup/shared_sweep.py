@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from automl.config import StudyConfig, TrackingConfig
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
@@ -19,7 +19,7 @@ from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepF
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.shared_study import SharedStudy, open_shared_storage
-from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.trial import StudyEdited
 
 ListBusyTrials = Callable[[], Collection[int]]
@@ -127,12 +127,11 @@ class PeerSweeps:
         """Read at once what other sweeps did, and return whether the database answers."""
         return self._study.hear()
 
-    def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob:
-        """Return what this sweep delivers to MLflow from now on. Raises AutoMLError."""
+    def deliveries(self, study: StudyConfig) -> SharedDeliveryJob:
+        """Return what this sweep delivers to MLflow from now on."""
         assert study.storage is not None
         assert study.name is not None
-        store = mlflow_store_name(tracking)
-        return SharedDeliveryJob(study.storage, study.name, store, self._shared.sweep)
+        return SharedDeliveryJob(study.storage, study.name, self._shared.sweep)
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease
