@@ -123,9 +123,10 @@ class StudyMachine(RuleBasedStateMachine):
     def _wait_for_quiet(self) -> None:
         """Wait until every trial that runs holds, no more can start, and the view is newer."""
         assert self.sweep is not None
-        self.sweep.wait_until(self._is_quiet, "its trials hold, or none is left")
+        now = time.time()
+        self.sweep.wait_until(lambda: self._is_quiet(now), "its trials hold, or none is left")
 
-    def _is_quiet(self) -> bool:
+    def _is_quiet(self, since: float) -> bool:
         if list((self.directory / "requests").glob("*.request")):
             return False
         study = self.log()
@@ -144,7 +145,7 @@ class StudyMachine(RuleBasedStateMachine):
             return False
         view = json.loads((self.directory / "status.json").read_bytes())
         times = [e for t in study.trials.values() for e in (t.ended or 0.0, t.attempts[-1].last)]
-        return bool(view["time"] > max(times, default=0.0) and view["ended"] is None)
+        return bool(view["time"] > max([since, *times]) and view["ended"] is None)
 
     def _go_on_words(self) -> tuple[str, ...]:
         """Return the words that a user gives `resume` now, and note what they change."""
