@@ -401,7 +401,7 @@ class SweepFinisher:
         """Return the number of trials by state, when the sweep runs none any more."""
         return {
             **self._parts.study.counts(),
-            TrialState.RUNNING: len(self._parts.outside.trials),
+            TrialState.RUNNING: len(self._parts.outside.trials) + self._parts.others.n_running(),
             TrialState.INTERRUPTED: self._parts.n_interrupted,
         }
 

@@ -7,7 +7,7 @@ alone. Outcomes that only the log has are told to the study when the sweep takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +90,10 @@ class NoPeerSweeps:
     def is_left(self, trial: int) -> bool:
         """Return False, since every trial is this sweep's."""
         return False
+
+    def n_running(self, own: Collection[int] = ()) -> int:
+        """Return 0, since every trial is this sweep's."""
+        return 0
 
     def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
         """Do nothing, since nobody else records edits."""
@@ -225,7 +229,7 @@ class SweepParts:
         """Number of trials that have begun, while this sweep runs none of them."""
         counts, n_outside = self.study.counts(), len(self.outside.trials)
         if not isinstance(self.others, NoPeerSweeps):  # they may begin trials, too
-            return counts[TrialState.RUNNING] - n_outside
+            return counts[TrialState.RUNNING] - n_outside - self.others.n_running()
         n_known = sum(n for state, n in counts.items() if state is not TrialState.RUNNING)
         return self.log.n_started - n_known - n_outside
 
