@@ -178,9 +178,9 @@ class FittedStudy(StudyHandle):
         """Return a pandas DataFrame of the trials that have a value, by number, the best first.
 
         Its columns are `family`, `value` (of `study.metric`), `test` (the loss on rows that no
-        sweep saw, once `evaluate` has scored the trial), `seconds` from the trial's start to its
-        end, `rows_per_second` of prediction (only for trials that the ensemble was chosen from),
-        and `weight` in the ensemble.
+        sweep saw, once `evaluate` has scored the trial), `seconds` in which the trial ran,
+        `rows_per_second` of prediction (only for trials that the ensemble was chosen from), and
+        `weight` in the ensemble.
         """
         from automl.data.tables.frames import frame_from_records
 
@@ -193,7 +193,7 @@ class FittedStudy(StudyHandle):
                 "family": trial.params.get("family"),
                 "value": trial.value,
                 "test": _loss(unseen_evaluations, trial_name(trial.number)),
-                "seconds": None if trial.ended is None else trial.ended - trial.started,
+                "seconds": None if trial.ended is None else trial.seconds,
                 "rows_per_second": ensemble and ensemble.rows_per_second.get(trial.number),
                 "weight": ensemble and ensemble.members.get(trial.number, 0.0),
             }

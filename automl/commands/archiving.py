@@ -33,7 +33,7 @@ from automl.record.study_directory import (
     study_command,
 )
 from automl.record.study_files import LOCK, REQUESTS_FOLDER, StudyFiles
-from automl.record.texts import say_on_stdout
+from automl.record.texts import say_on_stdout, size_text
 from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import long_step
 
@@ -68,9 +68,9 @@ def archive(config: Config, stored_config: str) -> int:
         with open_output("archive.output", output) as written:
             _write_archive(written, path.name, entries)
             read_back(Path(written.name), len(entries))
-    size_mib = file.stat().st_size / 2**20
-    say_on_stdout(f"study {path.name} is archived in {output} ({size_mib:,.1f} MiB)")
-    write_answer({"name": path.name, "output": str(output), "bytes": file.stat().st_size})
+    size_bytes = file.stat().st_size
+    say_on_stdout(f"study {path.name} is archived in {output} ({size_text(size_bytes, 1024)})")
+    write_answer({"name": path.name, "output": str(output), "bytes": size_bytes})
     return 0
 
 

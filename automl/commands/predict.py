@@ -26,11 +26,14 @@ from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
+from automl.record.texts import counted
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
     from automl.data.tables.chunked_table import ChunkedTable, TableChunk, UnreadRow
+    from automl.data.unknown_cells import CellCounter
     from automl.models.predictor import Predictor
 
 CSV, PARQUET = FORMATS = ".csv", ".parquet"
@@ -46,6 +49,7 @@ def run(config: Config, stored_config: str) -> int:
     choice = choose_model(config, "predict")
 
     from automl.data.tables.chunked_table import ChunkedTable
+    from automl.data.unknown_cells import CellCounter
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
@@ -54,15 +58,22 @@ def run(config: Config, stored_config: str) -> int:
     table = ChunkedTable.at("predict.input", input_path, columns.sources, config.predict.keep)
     if warning := outdated_model_note(config, model):
         console.say(warning, "yellow")
+    counter = CellCounter(columns, predictor.read_cells)
     scorer = make_scorer(
-        predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
+        predictor,
+        config.predict.device,
+        config.devices,
+        now=time.monotonic,
+        say=console.say,
+        read=counter.read,
     )
-    progress = PredictProgress(console, time.monotonic)
+    progress = PredictProgress(console, counter, time.monotonic)
     with long_step(
         f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
     ) as step:
         unread = _score(predictor, scorer, table, output, progress, step)
     progress.end(output, unread)
+    write_answer({"output": str(output), "unread": None if unread is None else str(unread)})
     return 0
 
 
@@ -78,8 +89,8 @@ def _choose_members(model: TableModel, wanted: int | None) -> tuple[Predictor, s
             "chosen: leave it out, or take predict.model=ensemble."
         )
     if wanted >= n_all:
-        return model.predictor, f", by all of its {n_all} members,"
-    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
+        return model.predictor, f", by all of its {counted(n_all, 'member')},"
+    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {counted(n_all, 'member')},"
 
 
 def _input_and_output(config: Config) -> tuple[str, Path]:
@@ -164,10 +175,12 @@ class UnreadRowsFile:
 
 
 class PredictProgress:
-    """Counts the scored rows and prints how many of them cannot be read."""
+    """Counts the scored rows and prints how many of them, and of their cells, cannot be read."""
 
-    def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
-        self._console, self._now = console, now
+    def __init__(
+        self, console: CommandConsole, counter: CellCounter, now: Callable[[], float]
+    ) -> None:
+        self._console, self._counter, self._now = console, counter, now
         self._began = now()
         self._n_rows = self._n_unread = 0
         self._first: list[UnreadRow] = []
@@ -181,12 +194,14 @@ class PredictProgress:
         return f"{chunk.share:.0%}, {self._rows()}, about {seconds_left:.0f} s left"
 
     def check(self, table: ChunkedTable) -> None:
-        """Raise ConfigError where no row could be scored."""
+        """Raise ConfigError where no row could be scored, or no cell of a column is known."""
         if self._n_rows > self._n_unread:
+            if refusal := self._counter.refusal():
+                raise table.file.error(refusal)
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
         raise table.file.error(
-            f"none of its {self._n_rows} rows can be read ({first}): mend them."
+            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
             if first
             else "has a header and no rows: give some to score."
         )
@@ -194,6 +209,8 @@ class PredictProgress:
     def end(self, output: Path, unread: Path | None) -> None:
         seconds = self._now() - self._began
         self._console.say(f"{output}: {self._rows()} in {seconds:.1f} s")
+        for note in self._counter.notes():
+            self._console.say(note, "yellow")
         if unread is None:
             return
         for row in self._first:
@@ -206,7 +223,7 @@ class PredictProgress:
         )
 
     def _rows(self) -> str:
-        return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+        return counted(self._n_rows, "row")
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

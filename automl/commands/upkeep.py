@@ -27,7 +27,7 @@ from automl.record.study_directory import (
     study_command,
 )
 from automl.record.study_files import StudyFiles
-from automl.record.texts import say_on_stdout
+from automl.record.texts import counted, say_on_stdout, size_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
@@ -137,7 +137,7 @@ def delete(config: Config, stored_config: str) -> int:
         if study.storage is not None:
             _delete_from_database(study, directory.path)
         _delete_folder(directory.files)
-    runs_text = f", {n_runs} runs of it in MLflow, too" if n_runs else ""
+    runs_text = f", {counted(n_runs, 'run')} of it in MLflow, too" if n_runs else ""
     say_on_stdout(f"study {study.name} is deleted{runs_text}")
     write_answer({"name": study.name, "deleted": True, "n_runs": n_runs})
     return 0
@@ -151,10 +151,10 @@ def _is_confirmed(files: StudyFiles, config: Config) -> bool:
             "delete asks before it deletes, and here it cannot: say that you mean it with "
             f"{study_command('delete', config.study)} --yes"
         )
-    size_mib = sum(file.lstat().st_size for file in files.path.rglob("*")) / 2**20
+    size_bytes = sum(file.lstat().st_size for file in files.path.rglob("*"))
     in_database = "" if config.study.storage is None else ", its trials in the database"
     in_mlflow = "" if config.tracking.store is TrackingStore.none else ", its runs in MLflow"
-    say_on_stdout(f"{files.path}: {size_mib:,.1f} MiB{in_database}{in_mlflow}")
+    say_on_stdout(f"{files.path}: {size_text(size_bytes, 1024)}{in_database}{in_mlflow}")
     answer = input(f"Delete study {config.study.name} for good? [y/N] ")
     return answer.strip().lower() in ("y", "yes")
 

@@ -181,14 +181,13 @@ class ExportProof:
         Raises ConfigError for rows without a column that the model learned from.
         """
         columns = predictor.columns
-        predictor.read(frame_from_rows(rows))
+        predictor.read_cells(frame_from_rows(rows))
         odd = [*odd_rows(columns, rows[0]), *border_rows(columns, rows, _borders(predictor))]
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
-        frame = frame_from_rows(together)
-        arrays = graph_inputs(columns, predictor.read(frame))
-        score = predictor.predict_probabilities if predictor.classes else predictor.predict
-        return cls(together, names, arrays, score(frame), predictor.unit, predictor.threshold)
+        encoded, _ = predictor.read_cells(frame_from_rows(together))
+        arrays, scores = graph_inputs(columns, encoded), predictor.scores(encoded)
+        return cls(together, names, arrays, scores, predictor.unit, predictor.threshold)
 
     def check(self, model: Any) -> ParityResult:
         """Compare with a reader's model: all rows at once, one, ten thousand, and dict by dict.

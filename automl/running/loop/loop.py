@@ -222,6 +222,8 @@ class SweepLoop:
             seconds = now_seconds - execution.since_seconds[outcome.trial]
             self.durations.finished(seconds)
             self._lines.finished(outcome.trial, execution, seconds)
+        if isinstance(outcome, InterruptedOutcome) and outcome.node_lost:
+            self._placing.node_lost(execution.placement.node, now_seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
             self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)
@@ -413,7 +415,8 @@ class SweepLoop:
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
         placement = start.placement
         group = [self._lines.bound(waiting, placement.kind) for waiting in start.group]
-        start = start._replace(group=group)
+        start = start._replace(group=group, key=self._placing.next_key)
+        self._placing.next_key += 1
         members = {waiting.trial.number: waiting for waiting in group}
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None

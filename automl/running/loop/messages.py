@@ -99,7 +99,8 @@ class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
 
     key: int
-    """Number of the execution's first trial."""
+    """Number of the execution in its sweep. A trial that was paused may have left one that is not
+    over yet."""
     request: ResourceRequest
     placement: Placement
     kind: PackKind | None
@@ -148,11 +149,8 @@ class ExecutionStart(NamedTuple):
     group: Sequence[WaitingTrial]
     request: ResourceRequest
     placement: Placement
-
-    @property
-    def key(self) -> int:
-        """Key of the execution, the number of its first trial."""
-        return self.group[0].trial.number
+    key: int = -1
+    """Key of the execution, which it gets as it starts."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,7 @@ class ReservationReleased:
     """Says that an execution is over and that its reservation was given back."""
 
     key: int
-    """Number of the execution's first trial."""
+    """Key of the execution."""
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class DurableWorld(World):
         spec = TrialSpec(
             number, {"plan": number}, str(self.folder / f"checkpoints/trial-{number:05d}"), 0
         )
-        self.carrier.open_feed([spec], execution.placement).next()
+        self.carrier.open_feed(execution.key, [spec], execution.placement).next()
         carried = _CarriedExecution(execution.key, UNKNOWN_REQUEST, execution.placement, False)
         self._on_events[number] = self.carrier._on_events(carried)
         self._reports[number] = reports = TrialReports(

@@ -133,9 +133,8 @@ class Scene:
             if stopping:
                 carrier.stopping.set()
             self.ledger.reserve(KEY, GPU)
-            feed = carrier.open_feed(
-                [TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)], GPU
-            )
+            spec = TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)
+            feed = carrier.open_feed(KEY, [spec], GPU)
             carrier.carry(KEY, feed, GPU, request)
         return executor
 
