@@ -163,6 +163,9 @@ class FinishedOutcome(TrialOutcome):
     values: Mapping[str, float] = field(default_factory=dict)
     """The value of each metric, and of each metric with a limit, by name; empty for a study with
     one metric and no limit."""
+    reported: Mapping[str, float] = field(default_factory=dict)
+    """The value by the trial's reports of each metric for which another value was returned or told,
+    by name; empty where they agree."""
 
     @property
     def standard_error(self) -> float | None:
