@@ -126,6 +126,7 @@ class SweepLoop:
             n_trials=self.asking.n_trials,
             asking_refusal=self.asking.refusal,
             asking_ended=self.asking.ended,
+            is_held=placing.hold is not None,
             shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
             reading=placing.reading,
             accounts=placing.device_accounts(),
