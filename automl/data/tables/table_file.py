@@ -11,13 +11,11 @@ import codecs
 import csv
 import difflib
 import hashlib
-import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +25,7 @@ import pyarrow.compute as pc
 
 from automl.data.cells import MISSING_TARGET_TEXTS, MISSING_TEXTS, are_verbatim
 from automl.data.tables.csv_reader import CsvBlock, CsvLayout, CsvReader, RowFault
+from automl.data.tables.named_file import NamedFile
 from automl.errors import ConfigError
 from automl.record.texts import parse_json
 
@@ -37,40 +36,8 @@ _SWEEP_BLOCK_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
-class TableFile:
-    """A table on disk, CSV or Parquet. Messages name it by the setting that it came from."""
-
-    key: str
-    """The setting that names the file, such as `data.path`."""
-    path: Path
-
-    @classmethod
-    def at(cls, key: str, path: str) -> TableFile:
-        """Return the file at `path`. Raises ConfigError unless it is readable and not empty."""
-        file = cls(key, Path(path).expanduser())
-        if file.path.is_dir():
-            raise file.error("is a folder: name the CSV or Parquet file in it.")
-        try:
-            status = file.path.stat()
-            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
-                raise file.error("is a pipe or a device: write the table into a file.")
-            file.path.open("rb").close()
-        except FileNotFoundError as error:
-            raise file.error(
-                f"there is no such file ({file.path.absolute()}): check the path."
-            ) from error
-        except OSError as error:
-            raise file.error(f"cannot be read ({error.strerror}): check the file.") from error
-        if status.st_size == 0:
-            raise file.empty()
-        return file
-
-    def error(self, rest: str) -> ConfigError:
-        """Return an error whose message is `data.path=x.csv: ` and the rest."""
-        return ConfigError(f"{self.key}={self.path}: {rest}")
-
-    def empty(self) -> ConfigError:
-        return self.error("is empty: a table needs a header line and rows.")
+class TableFile(NamedFile):
+    """A table on disk, CSV or Parquet."""
 
     @property
     def is_parquet(self) -> bool:
