@@ -34,6 +34,7 @@ from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
 from automl.record.texts import parse_json, say_on_stdout
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ExportTuned
 
@@ -267,6 +268,7 @@ def run(config: Config, stored_config: str) -> int:
     console.say(
         f"{result.file} ({result.file.stat().st_size:,} bytes); beside it {', '.join(beside)}"
     )
+    write_answer({"study": path.name, "model": model.name, "file": str(result.file)})
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
 

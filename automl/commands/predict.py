@@ -27,6 +27,7 @@ from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def run(config: Config, stored_config: str) -> int:
     ) as step:
         unread = _score(predictor, scorer, table, output, progress, step)
     progress.end(output, unread)
+    write_answer({"output": str(output), "unread": None if unread is None else str(unread)})
     return 0
 
 

@@ -6,6 +6,7 @@ The file is short because each command is a file of its own; the training is in
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -14,7 +15,9 @@ from automl.commands.models.which_model import find_model_trial, with_named_tria
 from automl.commands.sweep import loading
 from automl.config import Config
 from automl.record.studies import read_study, study_path
+from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
+from automl.running.display.machine_output import write_answer
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -37,7 +40,12 @@ def run(config: Config, stored_config: str) -> int:
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        return run_refit(task, stored_config, deliverer)
+        code = run_refit(task, stored_config, deliverer)
+    if code == 0:
+        model = StudyFiles(path).refit
+        written = os.path.relpath(model) if model.exists() else None
+        write_answer({"study": path.name, "model": written})
+    return code
 
 
 def as_searched(config: Config, record: StudyRecord) -> Config:

@@ -8,6 +8,7 @@ from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config
 from automl.record.studies import find_study, is_at_work
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import write_answer
 from automl.running.display.study_view import StudyStatus, look_at
 from automl.running.finish.study_report import make_report
 
@@ -17,8 +18,10 @@ def run(config: Config, stored_config: str) -> int:
     fetched = fetch_shared_study(config.study)
     directory = find_study(config.study)
     path = make_report(directory, is_running=is_at_work(directory) is True)
-    open_console().say(os.path.relpath(path))
+    page = os.path.relpath(path)
+    open_console().say(page)
     status = None if fetched is not None else look_at(directory)
     if isinstance(status, StudyStatus) and (note := status.copy_note) is not None:
         open_console().say(note, "dim")
+    write_answer({"study": directory.name, "page": page})
     return 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import Config
 from automl.objectives.function_call import CalledFunction
+from automl.record.signal_receiver import receive_signals
 from automl.running.setup.resume_command import refuse_missing_function, refuse_refit_folder
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def load_and_run_sweep(
     refuse_missing_function(config, called)
     refuse_refit_folder(config.study)
     with ExitStack() as warm:
+        warm.enter_context(receive_signals(owns_process=False))
         with loading("Optuna, PyTorch and MLflow"):
             # Both imports take time; the processes that the first starts load during the second.
             from automl.running.setup.warm_start import warm_up_processes

@@ -57,8 +57,8 @@ class StudyConfig:
     choose the family, running trials are stopped before, once one has finished, so that the
     ensemble is made in time; trials get half of it at least. none: no limit."""
     grace_seconds: float = 30.0
-    """Seconds that running trials have to write a checkpoint after Ctrl-C; after timeout_seconds at
-    most 2 s, or 5 % of timeout_seconds."""
+    """Seconds that running trials have to write a checkpoint after Ctrl-C, or MLflow to take the
+    rest after the last trial; after timeout_seconds at most 2 s, or 5 % of timeout_seconds."""
     metric: Any = DEFAULT_METRIC
     """The reported metric that is optimised, or a list of several: [val_error, latency_ms]. The
     first one leads: it chooses the report of a trial that counts."""

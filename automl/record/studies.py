@@ -97,9 +97,19 @@ def is_study_held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not take_lock(fd, kind=fcntl.LOCK_SH)
+        if take_lock(fd, kind=fcntl.LOCK_SH):
+            return False
     finally:
         os.close(fd)
+    return holding_command(read_holder(path)) in SWEEP_COMMANDS
+
+
+SWEEP_COMMANDS = ("sweep", "resume")
+
+
+def holding_command(holder: Mapping[str, Any]) -> str:
+    """Return the command that holds a study; a holder that has not said so is a sweep."""
+    return str(holder.get("command", SWEEP_COMMANDS[0]))
 
 
 def is_at_work(directory: Path) -> bool | OSError:
@@ -131,8 +141,8 @@ def suspended_holder(directory: Path) -> int | None:
 
 
 def read_holder(directory: Path) -> Mapping[str, Any]:
-    """Return what the last holder of the study has written of itself: `pid`, `host`, `user`, and
-    `since` (Unix seconds); empty: nothing that can be read."""
+    """Return what the last holder of the study has written of itself: `pid`, `host`, `user`,
+    `command`, and `since` (Unix seconds); empty: nothing that can be read."""
     with suppress(OSError, ValueError):
         with open(StudyFiles(directory).lock, "rb", opener=nonblocking_opener) as file:
             holder = parse_json(file.read(4096).decode(errors="replace"))

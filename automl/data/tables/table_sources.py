@@ -34,6 +34,8 @@ from automl.data.target import (
     detect_target_amounts,
     has_target,
     named_rows,
+    no_targets,
+    one_class_error,
     verbatim_target,
 )
 from automl.errors import ConfigError
@@ -65,6 +67,9 @@ def load_table_source(config: DataConfig) -> TableSource:
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     file = TableFile.at("data.path", config.path)
+    file.check_target(config.target)
+    if (value := file.only_value(config.target)) is not None:
+        raise one_class_error(config.target, value)
     frame = file.read(config.target, detect_verbatim=config.detect_verbatim)
     column = frame[config.target]
     verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
@@ -74,8 +79,8 @@ def load_table_source(config: DataConfig) -> TableSource:
     known = has_target(column, reading, verbatim=verbatim)
     if not known.any():
         raise ConfigError(
-            f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
-            f"data.path={config.path}: choose another column."
+            f"data.target={config.target}: no row of data.path={config.path} has a value "
+            f"({len(frame):,} rows, {no_targets(column)}): choose another column."
         )
     notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
     notes += dropped_rows_notes(config.target, column, known)
@@ -114,9 +119,13 @@ def read_test_table(
     codes = [*verbatim, target.name] if target.verbatim else verbatim
     frame = file.read(target.name, verbatim=codes)
     known = has_target(frame[target.name], target.reading, verbatim=target.verbatim)
+    why = "" if known.any() else no_targets(frame[target.name])
     frame = frame[known]
     if not len(frame):
-        raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
+        raise file.error(
+            f"no row has a value of {target.name} ({len(known):,} rows, {why}): give a test table "
+            "with targets."
+        )
     return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
 
 
@@ -164,8 +173,7 @@ def dropped_rows_notes(
     if not len(dropped):
         return []
     rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
-    numbers = pd.to_numeric(column.iloc[dropped], errors="coerce")
-    n_large = int((numbers.abs() > cells.LARGEST_NUMBER).sum())
+    n_large = cells.count_too_large(column.iloc[dropped])
     large = f", {n_large:,} of them infinite or too large" if n_large else ""
     return [f"dropped {rows} without a value of {target}{large} ({named_rows(dropped)})."]
 

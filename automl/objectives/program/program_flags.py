@@ -304,16 +304,16 @@ class CommandSetup:
 
 
 def prepare_program_flags(
-    config: Config, names: Sequence[str], optional: Sequence[str]
+    config: Config, names: Sequence[str], optional: Sequence[str], nullable: Sequence[str]
 ) -> tuple[ProgramFlags, tuple[str, ...]]:
     """Return how the program spells its params, and notes for the user.
 
-    `optional` are the params that some trials lack. Raises ConfigError for a command that cannot be
-    started, or does not fit the space or the metric.
+    `optional` are the params that some trials lack, `nullable` those that are null in some. Raises
+    ConfigError for a command that cannot be started, or does not fit the space or the metric.
     """
     command, pattern = config.objective.command, config.objective.pattern
     assert command is not None, "ObjectiveConfig refuses kind command without one"
-    check_command_params(command, names, optional)
+    check_command_params(command, names, optional, nullable)
     if pattern is not None:
         groups = find_metric_groups(pattern)
         check_setting(

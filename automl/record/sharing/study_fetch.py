@@ -68,7 +68,10 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
         database.check()
         stored = find_stored_study(database, study.name)
         # A sweep that works in the folder does the same all the time.
-        with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
+        with (
+            suppress(StudyInUseError),
+            StudyDirectory.open(study, must_exist=False, waits=False) as directory,
+        ):
             _bring_up(database, stored, directory.files)
         return _fetched(database, stored)
 

@@ -278,10 +278,12 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
             f"{parts.prepared.how_to_go_on(n_trials=before + 20)}"
         )
         return
+    is_builtin = parts.config.objective.kind is ObjectiveKind.builtin
+    has_packs = is_builtin and parts.executor.can.packs
     yield (
         f"study {study.name}: {how_far(config)}"
         f"{f', {before} of them from before' if before else ''}, up to {parts.n_places} "
-        f"{'trials or packs ' if parts.executor.can.packs else ''}at once; if it is interrupted: "
+        f"{'trials or packs ' if has_packs else ''}at once; if it is interrupted: "
         f"{parts.prepared.how_to_go_on()}"
     )
 

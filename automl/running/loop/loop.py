@@ -222,6 +222,8 @@ class SweepLoop:
             seconds = now_seconds - execution.since_seconds[outcome.trial]
             self.durations.finished(seconds)
             self._lines.finished(outcome.trial, execution, seconds)
+        if isinstance(outcome, InterruptedOutcome) and outcome.node_lost:
+            self._placing.node_lost(execution.placement.node, now_seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
             self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)

@@ -173,10 +173,12 @@ class _StudyPreparation:
         check_space(declaration, space.names, metrics.leading.name, metrics.more_names)
         optional = [param.name for param in space.params if param.when]
         check_conditions(declaration, optional)
-        check_values(plan, {param.name: param.domain.ends for param in space.params})
+        values = {param.name: param.domain.ends for param in space.params}
+        check_values(plan, values)
         if config.objective.kind is not ObjectiveKind.command:
             return ProgramFlags(), ()
-        return prepare_program_flags(config, space.names, optional)
+        nullable = [name for name, ends in values.items() if None in ends]
+        return prepare_program_flags(config, space.names, optional, nullable)
 
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""

@@ -49,8 +49,10 @@ MIN_BACKOFF_SECONDS = 0.1
 """Seconds until MLflow is tried again after it took some of the updates, not all."""
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 20.0
 """Seconds until it is tried again after it took none; they double each time."""
-LOCK_WAIT_SECONDS = 3.0
-"""Seconds to wait for a predecessor that is just ending."""
+LOCK_WAIT_SECONDS = 30.0
+"""Seconds to wait for another process that delivers the study, which mostly ends soon."""
+SWEEP_WAIT_SECONDS = 3.0
+"""Seconds to wait for the process of a sweep, which goes on unless it is just ending."""
 DRAIN_COMMAND = "drain"
 
 logger = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ class DeliveryJob:
     shared: SharedDeliveryJob | None = None
     """The part of a study that several sweeps share; None if this process delivers all of it."""
     niceness: int = DELIVERY_NICENESS
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
 
     def line(self) -> str:
         return json.dumps(asdict(self))
@@ -145,8 +148,9 @@ def main() -> int:
     _log_redacted(uri)
     log = Path(job.log)
     try:
-        shared = None if job.shared is None else _open_shared(log, job.shared)
-        confirmed = shared or DeliveryConfirmations.open(log, LOCK_WAIT_SECONDS)
+        wait_seconds = job.lock_wait_seconds
+        shared = None if job.shared is None else _open_shared(log, job.shared, wait_seconds)
+        confirmed = shared or DeliveryConfirmations.open(log, wait_seconds)
         if job.study is not None:
             confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
         runs = _open_runs(uri, channel, job, confirmed.parent)
@@ -169,10 +173,10 @@ def main() -> int:
     return 0
 
 
-def _open_shared(log: Path, job: SharedDeliveryJob) -> SharedConfirmations:
+def _open_shared(log: Path, job: SharedDeliveryJob, wait_seconds: float) -> SharedConfirmations:
     from automl.tracking.deliver.shared_delivery import SharedConfirmations
 
-    confirmed = SharedConfirmations.open(log, LOCK_WAIT_SECONDS)
+    confirmed = SharedConfirmations.open(log, wait_seconds)
     confirmed.connect(**vars(job))
     return confirmed
 
