@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -52,16 +53,21 @@ has_own_sweeps = precondition(lambda self: not self.is_outside_study)
 
 
 class StudyMachine(RuleBasedStateMachine):
-    """One study in a folder of its own. `database`: an empty store of MLflow."""
+    """One study in a folder of its own."""
 
-    def __init__(self, database: Path) -> None:
+    database: ClassVar[Path]
+    """An empty store of MLflow; see `machine_with`."""
+
+    def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="orders-"))
-        shutil.copyfile(database, self.folder / "mlflow.db")
+        shutil.copyfile(self.database, self.folder / "mlflow.db")
         self.program = Program(self.folder)
         self.sweep: Running | None = None
         self.model = Reference("", Settings(1, {}))
         self.is_outside_study = self.has_runs = self.may_refit = False
+        self.left = set[int]()
+        """Trials that the sweep at work has left to the next one."""
         self.go_on: tuple[str, ...] = ()
         """The words that the answer to the last `enqueue` named besides the study's name."""
 
@@ -162,7 +168,7 @@ class StudyMachine(RuleBasedStateMachine):
         self.model.stopped |= self.model.stops
         self.model.stops.clear()
         self.model.n_requested = 0
-        self.left: set[int] = set()
+        self.left.clear()
         self.model.end = None
 
     def _sweep_has_ended(self, end: str | None) -> None:
@@ -606,3 +612,8 @@ class StudyMachine(RuleBasedStateMachine):
     def what_is_never_taken(self, words: tuple[str, ...]) -> None:
         self.refuse(*words)
         self.check()
+
+
+def machine_with(database: Path) -> type[StudyMachine]:
+    """Return the machine whose studies begin with a copy of this store of MLflow."""
+    return type("Orders", (StudyMachine,), {"database": database})

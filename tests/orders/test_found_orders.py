@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.orders.study_machine import StudyMachine
+from tests.orders.study_machine import StudyMachine, machine_with
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def study(empty_database: Path) -> Iterator[StudyMachine]:
-    machine = StudyMachine(empty_database)
+    machine = machine_with(empty_database)()
     yield machine
     machine.teardown()
 
