@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from automl.config.study import is_shared_storage
 from automl.record.device_time import DeviceTime, merge_spans
 from automl.record.texts import fit_line
 from automl.record.trial_record import (
@@ -51,7 +52,7 @@ from automl.trial.step_runs import StepRuns
 
 TOTAL_SETTING = "study.n_trials"
 STORAGE_SETTING = "study.storage"
-"""The setting that only a study has whose sweeps share it by a database."""
+"""The setting that names a database; of one that sweeps share, `is_shared_storage` is true."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class StudyRecord:
     @property
     def is_shared(self) -> bool:
         """Whether sweeps of several machines work on the study, by a database."""
-        return STORAGE_SETTING in self.settings
+        return is_shared_storage(self.settings.get(STORAGE_SETTING, ""))
 
     def as_left(self, now_seconds: float) -> StudyRecord:
         """Return the record of the study when no sweep works on it, at `now_seconds` (Unix
@@ -420,7 +421,7 @@ class StudyFold:
         self._last_seconds.append(event.time)
         self._take_total(event.settings.get(TOTAL_SETTING))
         self.device_time.take(event)
-        if STORAGE_SETTING not in event.settings:  # no other sweep has trials
+        if not is_shared_storage(event.settings.get(STORAGE_SETTING, "")):  # nobody else has trials
             for trial in self._trials.values():
                 trial.leave(event.time)
 

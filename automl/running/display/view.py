@@ -256,6 +256,12 @@ class SweepView:
         return f"{self.n_ended}{total}"
 
     @property
+    def progress_text(self) -> str:
+        """The progress with its noun: `7/20 trials`, `1 trial`."""
+        n = self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else self.n_ended
+        return f"{self.progress} trial{'s' * (n != 1)}"
+
+    @property
     def share_done(self) -> float:
         """Fraction of the sweep's trials, or of its time, that is done."""
         if self.n_trials < UNLIMITED_N_TRIALS:

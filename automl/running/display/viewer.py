@@ -86,11 +86,12 @@ class SweepViewer:
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         outside = outside_rows(parts.outside.trials, now)
-        counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
+        waiting = {queued.trial.number for queued in (*loop.queued, *loop.deferred)}
+        n_elsewhere = len(outside) + parts.others.n_running({*loop.running, *waiting})
+        counts[TrialState.RUNNING.value] = len(loop.running) + n_elsewhere
         if ended is None:
-            n_waiting = len(loop.queued) + len(loop.deferred)
-            counts["waiting"] = n_waiting
-            left -= len(loop.running) + len(outside) + n_waiting
+            counts["waiting"] = len(waiting)
+            left -= len(loop.running) + len(waiting) + n_elsewhere
         else:
             left = parts.n_interrupted
         counts[TrialState.INTERRUPTED.value] = left

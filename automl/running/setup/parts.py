@@ -7,7 +7,7 @@ alone. Outcomes that only the log has are told to the study when the sweep takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
+from automl.record.texts import counted
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -90,6 +91,10 @@ class NoPeerSweeps:
         """Return False, since every trial is this sweep's."""
         return False
 
+    def n_running(self, own: Collection[int] = ()) -> int:
+        """Return 0, since every trial is this sweep's."""
+        return 0
+
     def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
         """Do nothing, since nobody else records edits."""
 
@@ -126,7 +131,8 @@ def restore_lost_events(study: Study, log: EventLog) -> str:
         log.append(trial.outcome)
     if not lost:
         return ""
-    return f"{EVENTS_FILE} had lost how {len(lost)} trials ended: put back from what Optuna keeps"
+    n_lost = counted(len(lost), "trial")
+    return f"{EVENTS_FILE} had lost how {n_lost} ended: put back from what Optuna keeps"
 
 
 def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
@@ -223,7 +229,7 @@ class SweepParts:
         """Number of trials that have begun, while this sweep runs none of them."""
         counts, n_outside = self.study.counts(), len(self.outside.trials)
         if not isinstance(self.others, NoPeerSweeps):  # they may begin trials, too
-            return counts[TrialState.RUNNING] - n_outside
+            return counts[TrialState.RUNNING] - n_outside - self.others.n_running()
         n_known = sum(n for state, n in counts.items() if state is not TrialState.RUNNING)
         return self.log.n_started - n_known - n_outside
 
@@ -359,8 +365,9 @@ def open_sweep_parts(
             )
             stack.callback(study.close)
             if study.n_restored:
+                lost = counted(study.n_restored, "trial")
                 prepared = prepared.noting(
-                    f"{JOURNAL} had lost {study.n_restored} trials: put back from {EVENTS_FILE}"
+                    f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}"
                 )
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
         if others is None:

@@ -110,6 +110,11 @@ class PeerSweeps:
         """Return whether no sweep has the trial, which has not ended."""
         return self._shared.is_left(trial)
 
+    def n_running(self, own: Collection[int] = ()) -> int:
+        """Return the number of trials that other sweeps have, as far as is known. `own` are trials
+        that run or wait here, though they may be lost or have just ended."""
+        return sum(not self.is_left(n) for n in self._study.of_others() if n not in own)
+
     def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
         """Have `follow` called in the main thread with each edit that is recorded from now on."""
         self._study.follow_edit = follow

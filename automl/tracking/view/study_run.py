@@ -27,6 +27,7 @@ from automl.record.study_files import (
     PLOTS_FOLDER,
 )
 from automl.record.study_record import StudyRecord, edit_lines, fold_events
+from automl.record.texts import counted
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, metrics_from_settings
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
@@ -258,7 +259,7 @@ def ensemble_run_update(
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
     points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
     return replace(
-        study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
+        study_update(event, study, f"{members}; chosen by {counted(event.n_rows, 'row')}", points),
         files=file,
         own_files=[(path, PLOTS_FOLDER) for path in plots],
     )
