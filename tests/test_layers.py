@@ -35,7 +35,7 @@ SHARED = {
 """The shared words: everybody may import them, and they those."""
 PARTS = {
     "admission": {"devices"},
-    "data": set[str](),
+    "data": {"devices"},
     "devices": set[str](),
     "execution": set[str](),
     "export": {"data", "models"},
@@ -341,6 +341,95 @@ def test_the_package_of_an_imported_module_is_on_no_circle() -> None:
     assert circle(edges | {"d": imported("from a import Thing, b", modules)}) == []
     assert imported("from a import Thing, b", modules) == {"a", "a.b"}
     assert circle(edges | {"a.b": imported("from a import Thing", modules)}) == ["a", "a.b", "a"]
+
+
+# --- the rooms of running/ ------------------------------------------------------------------------
+
+ROOMS = {
+    "terminal": set[str](),
+    "prepare": {"terminal"},
+    "messages": set[str](),
+    "loop": {"messages"},
+    "opening": {"prepare", "messages", "terminal"},
+    "trials": {"opening", "prepare", "loop", "messages", "terminal"},
+    "features": {"opening", "prepare", "messages", "terminal"},
+    "top": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal"},
+    "refit": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal", "top"},
+}
+"""What the files of each room of `running/` may import besides their own room.
+
+`terminal` shows, `prepare` checks and derives, `messages` and `loop` decide, `opening` opens what a
+sweep works with, `trials` carries, `features` do what a sweep does besides, `top` wires, and a
+`refit` is one or two sweeps.
+"""
+ROOM_OF = {
+    "display": "terminal",
+    "display/trial_messages": "features",
+    "display/viewer": "top",
+    "finish": "features",
+    "finish/sweep_end": "top",
+    "gain": "trials",
+    "loop": "loop",
+    "loop/cpu_probe": "trials",
+    "loop/messages": "messages",
+    "refit": "refit",
+    "refit/refit_task": "prepare",
+    "setup": "prepare",
+    "setup/machines": "opening",
+    "setup/node_agent": "opening",
+    "setup/outside_trials": "opening",
+    "setup/parts": "opening",
+    "setup/run_sweep": "top",
+    "setup/shared_sweep": "opening",
+    "setup/warm_start": "opening",
+    "trials": "trials",
+    "trials/outside_study": "opening",
+    "trials/sweep": "top",
+    "trials/wait_history": "features",
+}
+"""The room of each folder of `running/`, and of the files that lie in another's folder."""
+UPWARD = {
+    ("display/trial_messages", "loop/retries"),
+    ("loop/asking", "display/console"),
+    ("loop/asking", "setup/parts"),
+    ("loop/device_choice", "display/console"),
+    ("setup/edited_study", "setup/shared_sweep"),
+    ("trials/executions", "finish/sweep_end"),
+}
+"""The imports that still break the order. The list only shrinks: one that is gone is an error."""
+RUNNING = PACKAGE / "running"
+
+
+def room(name: str) -> str:
+    """The room of a file, named by its path below `running/` without the suffix."""
+    return ROOM_OF.get(name) or ROOM_OF[name.partition("/")[0]]
+
+
+def upward(name: str, there: str) -> bool:
+    """Whether a file of `running/` may not import another."""
+    return room(there) not in {room(name), *ROOMS[room(name)]}
+
+
+def test_the_rooms_of_running_stand_above_each_other() -> None:
+    modules = {module_name(path) for path in FILES}
+    files = [path for path in RUNNING.rglob("*.py") if path.name != "__init__.py"]
+    below = f"{module_name(RUNNING / '__init__.py')}."
+    found = {
+        (name, there)
+        for path in files
+        for name in [str(path.relative_to(RUNNING).with_suffix(""))]
+        for module in imported(path.read_text("utf-8"), modules)
+        if module.startswith(below)
+        for there in [module.removeprefix(below).replace(".", "/")]
+        if upward(name, there)
+    }
+    assert found == UPWARD
+
+
+def test_each_room_is_that_of_a_file_or_a_folder() -> None:
+    assert set(ROOM_OF.values()) == set(ROOMS)
+    there = {str(path.relative_to(RUNNING).with_suffix("")) for path in RUNNING.rglob("*")}
+    assert set(ROOM_OF) <= there
 
 
 # --- what is loaded -------------------------------------------------------------------------------

@@ -241,14 +241,14 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.running.display.rendering import best_text
-        from automl.running.display.view import BestRow
+        from automl.running.display.view import best_row
 
         record = read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
-            row = BestRow(*(best.number, best.value, best.params, best.standard_error, best.values))
-            best_words = f"; best {best_text(record.metric.name, row)}"
+            metric = record.metric.name
+            best_words = f"; best {best_text(metric, best_row(best, metric))}"
         return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
 
 

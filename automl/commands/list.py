@@ -1,5 +1,7 @@
 """`list`: prints the studies of the folder `study.dir`, the newest first.
 
+Those of a database that `study.storage` names come before them, as the database knows them now.
+
 The figures are those of `status`. A folder that cannot be read gets a row that says why in a word.
 """
 
@@ -10,13 +12,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from automl.config import UNLIMITED_N_TRIALS, Config
+from automl.config import UNLIMITED_N_TRIALS, Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.texts import fit_line
 from automl.running.display.console import cell_width, cut_to_width, open_console
 from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.study_view import look_at
+from automl.running.display.study_view import StudyStatus, look_at, shared_status
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "device-h", "age")
 _MAX_WORD = 40
@@ -25,25 +27,46 @@ _MAX_WORD = 40
 
 def run(config: Config, stored_config: str) -> int:
     """Print a row for each study. Raises ConfigError where there is none."""
-    folder = Path(config.study.dir)
+    folder, studies = Path(config.study.dir), _stored_studies(config.study)
     try:
         names = _names(folder)
     except FileNotFoundError:
         names = []
     except OSError as error:
         raise ConfigError(unreadable_text(folder, error)) from error
-    if not names:
+    for name in names:
+        found = look_at(folder / name)
+        is_local = isinstance(found, StudyStatus) and not found.is_copy
+        if is_local or name not in studies:  # else the database has just told more
+            studies[name] = found
+    if not studies:
         raise ConfigError(no_study_text(folder))
     now = time.time()
     if wants_answer():
-        write_answer({"studies": [_answer(folder / name, now) for name in names]})
+        write_answer({"studies": [_answer(*study, now) for study in studies.items()]})
         return 0
     console = open_console()
-    rows = [_row(folder / name, now) for name in names]
+    rows = [_row(*study, now) for study in studies.items()]
     if (excess := console.excess_width(COLUMNS, rows)) > 0:
         rows = _with_shorter_metrics(rows, excess)
     console.table(COLUMNS, rows, n_left=2)
+    for name, found in studies.items():
+        if isinstance(found, StudyStatus) and (note := found.copy_note) is not None:
+            console.say(f"{fit_line(name)}: {note}", "dim")
     return 0
+
+
+def _stored_studies(study: StudyConfig) -> dict[str, StudyStatus | str]:
+    """Return the status of each study of the database `study.storage` by name, if one is given.
+    Raises AutoMLError."""
+    if not study.shared or study.storage is None:
+        return {}
+    from automl.record.sharing.study_fetch import read_stored_studies  # loads psycopg
+
+    return {
+        name: shared_status(Path(study.dir) / name, record, fetched)
+        for name, record, fetched in read_stored_studies(study.storage)
+    }
 
 
 def _names(folder: Path) -> list[str]:
@@ -55,8 +78,8 @@ def _names(folder: Path) -> list[str]:
     return studies + sorted(folders - set(studies))
 
 
-def _row(path: Path, now: float) -> tuple[str, ...]:
-    name, status = fit_line(path.name), look_at(path)
+def _row(name: str, status: StudyStatus | str, now: float) -> tuple[str, ...]:
+    name = fit_line(name)
     if isinstance(status, str):
         return name, status, *[""] * (len(COLUMNS) - 2)
     best, view = "", status.view
@@ -82,13 +105,12 @@ def _with_shorter_metrics(rows: Sequence[tuple[str, ...]], excess: int) -> list[
     return shorter
 
 
-def _answer(path: Path, now: float) -> dict[str, object]:
-    status = look_at(path)
+def _answer(name: str, status: StudyStatus | str, now: float) -> dict[str, object]:
     if isinstance(status, str):
-        return {"name": path.name, "state": status}
+        return {"name": name, "state": status}
     view = status.view
     return {
-        "name": path.name,
+        "name": name,
         "state": status.state,
         "counts": view.counts,
         "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,

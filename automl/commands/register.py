@@ -64,7 +64,7 @@ def run_of_model(
     """Deliver the runs, and return the run that the model is logged on; `has_run` asks the store.
     Raises AutoMLError where MLflow does not take the runs."""
     tracking = config.tracking
-    _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study, tracking))
+    _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study))
     if model.refitted is None:
         return _run_in_mlflow(directory, None if model.is_ensemble else model.trial)
     folder = refit_folder(directory, model)

@@ -11,27 +11,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config, StudyConfig
+from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
-from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import trial_row
 from automl.running.display.console import open_console, value_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.running.display.rendering import failure_lines, render_view
-from automl.running.display.study_view import StudyStatus, read_status, recorded_view
-from automl.running.display.view import SweepView
+from automl.running.display.study_view import StudyStatus, read_status
 from automl.running.setup.resume_command import resume_command_from_settings
-from automl.trial import StudyEdited, TrialState
-
-if TYPE_CHECKING:
-    from automl.record.sharing.study_fetch import FetchedStudy
+from automl.trial import StudyEdited
 
 
 def run(config: Config, stored_config: str) -> int:
@@ -41,14 +35,11 @@ def run(config: Config, stored_config: str) -> int:
     if config.status.trial is not None:
         show_trial(path, config.status.trial)
         return 0
-    status, record = read_status(path)
+    status, record = read_status(path, fetched)
     study = replace(config.study, name=path.name)
     note = status.note(resume_command_from_settings(study, record.settings))
-    if fetched is not None and status.at_work is False:
-        status = StudyStatus(_view_of_record(path, record, fetched), False)
-        note = _note_of_shared(config.study, fetched)
-    elif fetched is not None and note is None:  # the view has only this sweep's trials
-        note = _where_at_work(fetched)
+    if fetched is not None and fetched.at_work and note is None:
+        note = f"trials that run: {fetched.where_at_work}"
     print_status(status, note, record.edits)
     is_over = status.state in ("done", "timeout") and fetched is None
     for line in _ensemble(record, path) if is_over and not wants_answer() else ():
@@ -77,29 +68,6 @@ def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
     return [*lines, f"refit: {os.path.relpath(refit)}"] if refit.exists() else lines
 
 
-def _view_of_record(path: Path, record: StudyRecord, fetched: FetchedStudy) -> SweepView:
-    """Return the view of a shared study whose sweeps run on other machines."""
-    n_open = sum(n for state, n in record.counts().items() if not state.is_final)
-    n_running = min(n_open, sum(fetched.at_work.values()))
-    running = {
-        TrialState.RUNNING.value: n_running,
-        TrialState.INTERRUPTED.value: n_open - n_running,
-    }
-    view = SweepView(path.name, str(path), time.time(), fetched.n_trials, record.metric.name)
-    view = recorded_view(view, record, is_swept=True) if record.sweeps else view
-    return replace(view, counts={**view.counts, **running}, n_trials=fetched.n_trials)
-
-
-def _note_of_shared(study: StudyConfig, fetched: FetchedStudy) -> str:
-    at_work = _where_at_work(fetched)
-    return at_work or f"no sweep works on it; go on with: {study_command('resume', study)}"
-
-
-def _where_at_work(fetched: FetchedStudy) -> str | None:
-    """Return on which machines trials run; None if none runs."""
-    return f"trials that run: {fetched.where_at_work}" if fetched.at_work else None
-
-
 def show_trial(path: Path, number: int) -> None:
     """Print one trial with its curve. Raises ConfigError if there is none of that number."""
     record = read_study(path, keep_reports=True)
@@ -107,7 +75,7 @@ def show_trial(path: Path, number: int) -> None:
     if trial is None:
         raise ConfigError(
             f"status.trial={number}: study {path.name} has no trial of this number; it has "
-            f"{len(record.trials):,}, from 0 on."
+            f"{counted(len(record.trials), 'trial')}, from 0 on."
         )
     reports = sorted((trial.reports or {}).items())
     if wants_answer():

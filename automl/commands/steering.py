@@ -160,17 +160,18 @@ def ask_sweep(
     with open_requests(study, path) as requests:
         may_ask = later is not None or requests.is_served()
         request = requests.write(kind, arguments) if may_ask else None
+        pid = suspended_holder(path)
         answer = None
         if request is not None:
             try:
-                answer = requests.wait_for_answer(request, ANSWER_SECONDS)
+                answer = requests.wait_for_answer(request, ANSWER_SECONDS if pid is None else 0.0)
             except KeyboardInterrupt:  # the same command asks anew
                 requests.withdraw(request)
                 raise
         if request is not None and answer is None and requests.is_served():
             if request.is_for_sweeps:  # otherwise it is done when nobody expects it any more
                 requests.withdraw(request)
-            raise AutoMLError(f"{kind}: {_silence_text(path, study, request)}")
+            raise AutoMLError(f"{kind}: {_silence_text(pid, study, request)}")
     if answer is not None and not answer.done:
         raise ConfigError(f"{kind}: {answer.text}")
     if answer is None:
@@ -188,9 +189,10 @@ def ask_sweep(
     return 0
 
 
-def _silence_text(path: Path, study: StudyConfig, request: StudyRequest) -> str:
-    """Return why a sweep at work does not answer, and what becomes of the request."""
-    if (pid := suspended_holder(path)) is not None:
+def _silence_text(pid: int | None, study: StudyConfig, request: StudyRequest) -> str:
+    """Return why a sweep at work does not answer, and what becomes of the request. `pid`: the
+    process of a sweep that is stopped, as by Ctrl-Z."""
+    if pid is not None:
         why = f"the sweep is stopped (process {pid}): let it go on with kill -CONT {pid}"
         then = ", then ask again" if request.is_for_sweeps else "; it does so then"
         return f"{why}{then}"

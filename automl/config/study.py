@@ -37,6 +37,12 @@ class AutoSetting(enum.Enum):
     none = "none"
 
 
+def is_shared_storage(url: str) -> bool:
+    """Return whether a storage is one that sweeps share; `postgresql+DRIVER://` is Optuna's own
+    storage, for one sweep."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
 @dataclass
 class StudyConfig:
     """The study: its name, its goal, its end, and the places where it is kept."""
@@ -188,11 +194,8 @@ class StudyConfig:
 
     @property
     def shared(self) -> bool:
-        """Return whether sweeps of several machines may work on the study.
-
-        `postgresql+DRIVER://` is Optuna's own storage, for one sweep.
-        """
-        return (self.storage or "").startswith(("postgresql://", "postgres://"))
+        """Return whether sweeps of several machines may work on the study."""
+        return is_shared_storage(self.storage or "")
 
     @property
     def metrics(self) -> StudyMetrics:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from automl.errors import ConfigError
+from automl.record.texts import fit_line
 
 _EMPTY = frozenset(["", "?", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#NA", "#N/A"])
 _NO_NUMBER = frozenset(
@@ -141,6 +142,26 @@ def column_to_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         values = np.array([math.nan if n is None else n for n in found], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= LARGEST_NUMBER, values, np.nan)
+
+
+def count_too_large(column: pd.Series[Any]) -> int:
+    """Return the number of cells that are infinite, or numbers beyond the largest one."""
+    if _is_time(column):
+        return 0
+    return int((pd.to_numeric(column, errors="coerce").abs() > LARGEST_NUMBER).sum())
+
+
+_MAX_SHOWN_CHARACTERS = 60
+
+
+def cut_text(text: str) -> str:
+    """Return a text from a table as messages show it, cut to some characters."""
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else fit_line(text, _MAX_SHOWN_CHARACTERS)
+
+
+def shown_cell(cell: object) -> str:
+    """Return a cell as messages show it."""
+    return repr(cut_text(cell)) if isinstance(cell, str) else cut_text(repr(cell))
 
 
 def verbatim_text(value: object) -> str:

@@ -206,6 +206,8 @@ class ColumnReading:
     """Whether older studies, which had no detection, took the column for another kind."""
     verbatim: bool = False
     """Whether the column holds codes, which stay as they are written."""
+    n_too_large: int = 0
+    """Number of infinite or too large cells in a column of plain numbers; they are missing."""
 
 
 def read_columns(
@@ -230,6 +232,9 @@ def read_columns(
         else:
             decide = _detected_kind if detect else _plain_kind
             readings[name] = decide(name, column, verbatim)
+        if column.dtype.kind == "f" and (n_too_large := cells.count_too_large(column)):
+            why = f"{readings[name].why}; {n_too_large:,} infinite or too large, so missing"
+            readings[name] = replace(readings[name], why=why, n_too_large=n_too_large)
     return readings
 
 

@@ -30,7 +30,7 @@ from automl.data.dataset import (
     join_parts,
     make_disc,
 )
-from automl.data.dataset_notes import dataset_notes, folds_note, pair_notes
+from automl.data.dataset_notes import dataset_notes, digits_notes, folds_note, pair_notes
 from automl.data.folds import TableSize, folds_at_random
 from automl.errors import ConfigError
 
@@ -91,6 +91,7 @@ def _dataset(
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
         notes=(
             *source.notes,
+            *digits_notes(source.target.name, train.y, mean, scale),
             *dataset_notes(source, split, preprocessing, config, giveaways),
             *pair_notes(preprocessing.columns, pairs, config.target or ""),
         ),
@@ -413,13 +414,22 @@ def _check_disc(config: DataConfig) -> None:
         )
 
 
+LEAST_SCALE = 1e-150
+"""Smallest standard deviation of a target: losses divide by its square."""
+
+
 def _target_scale(source: TableSource, train: DatasetPart) -> tuple[float, float]:
     if source.target.task is Task.classification:
         return 0.0, 1.0
-    from sklearn.preprocessing import StandardScaler
+    from automl.data.preprocessing import learn_scales
 
-    scaler = StandardScaler().fit(train.y.astype(np.float64)[:, None])
-    return float(scaler.mean_[0]), float(scaler.scale_[0])
+    (mean,), (scale,) = learn_scales(train.y[:, None].astype(np.float64))
+    if scale < LEAST_SCALE:
+        raise ConfigError(
+            f"data.target={source.target.name}: its values differ by about {scale:.0e}, whose "
+            "square 64 bits hold as 0: give them in a smaller unit."
+        )
+    return mean, scale
 
 
 def _digest(

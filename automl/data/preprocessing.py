@@ -272,16 +272,15 @@ def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[Nu
     if not read:
         return []
     from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import StandardScaler
 
     values = np.column_stack(list(read.values()))
     imputer = SimpleImputer(strategy="median")
-    scaler = StandardScaler().fit(imputer.fit_transform(values))
+    means, scales = learn_scales(imputer.fit_transform(values))
     return [
         NumberColumn(
             part.name,
-            mean=float(scaler.mean_[i]),
-            scale=float(scaler.scale_[i]),
+            mean=means[i],
+            scale=scales[i],
             fill=float(imputer.statistics_[i]),
             has_indicator=_marks(part) and bool(np.isnan(values[:, i]).any()),
             made_of=part.made_of,
@@ -289,6 +288,20 @@ def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[Nu
         )
         for i, part in enumerate(read)
     ]
+
+
+def learn_scales(values: npt.NDArray[np.float64]) -> tuple[list[float], list[float]]:
+    """Return the mean and the standard deviation of each column of (N, K), 1 for a constant one.
+
+    scikit-learn's `scale_` is 1 wherever rounding might explain what a column varies by, as for
+    1e12 ± 1 in 50,000 rows. Its variance is exact there, too. The squares of differences below
+    1e-154 are 0: the range of the column is then its scale.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    scaler, ranges = StandardScaler().fit(values), np.ptp(values, axis=0)
+    scales = np.where(ranges > 0, np.where(scaler.var_ > 0, np.sqrt(scaler.var_), ranges), 1.0)
+    return scaler.mean_.tolist(), scales.tolist()
 
 
 def _marks(part: _NumberPart) -> bool:

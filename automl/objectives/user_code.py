@@ -123,7 +123,7 @@ def _resolve_function(key: str, takes: str, target: str) -> Callable[..., Any]:
     (`train-model.py:train`). Raises ConfigError if the module is missing, fails on import (with its
     own message), or has no such function.
     """
-    found = _resolve(key, target)
+    found = resolve_target(key, target)
     if not callable(found):
         raise ConfigError(
             f"{key}={target}: this is no function but a {type(found).__name__}. "
@@ -173,7 +173,8 @@ def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]
     return tuple(p.name for p in named), required
 
 
-def _resolve(key: str, target: str) -> Any:
+def resolve_target(key: str, target: str) -> Any:
+    """Return what the setting `key` names. Raises ConfigError."""
     module_name, _, path = target.rpartition(":")
     is_file = module_name.endswith(".py")
     found: Any = (import_file if is_file else _import)(key, module_name, target)

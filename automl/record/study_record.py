@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from automl.config.study import is_shared_storage
 from automl.record.device_time import DeviceTime, merge_spans
 from automl.record.texts import fit_line
 from automl.record.trial_record import (
@@ -49,9 +50,11 @@ from automl.trial import (
 )
 from automl.trial.step_runs import StepRuns
 
+FILE_OF = "the file of "
+"""Beginning of the name of a digest of a file; the name of the setting follows."""
 TOTAL_SETTING = "study.n_trials"
 STORAGE_SETTING = "study.storage"
-"""The setting that only a study has whose sweeps share it by a database."""
+"""The setting that names a database; of one that sweeps share, `is_shared_storage` is true."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class SweepRecord:
     """Settings that differ from those of the sweep before."""
     end: SweepEnded | None = None
     """The end of the sweep; None: it runs or was killed, and the study's lock tells which."""
+    changed_code: tuple[str, ...] = ()
+    """The parts of the user's code that were others in the sweep before: `objective.target`."""
     last_seconds: float = 0.0
     """The time of the sweep's last event (Unix seconds)."""
 
@@ -90,6 +95,21 @@ class StudyRecord:
     """The time in which devices had a trial to run, summed over the devices."""
     edits: tuple[StudyEdited, ...] = ()
     """The edits of the study, those that were taken back included, in log order."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The last digest of each part of the user's code."""
+
+    @property
+    def n_begun(self) -> int:
+        """The number of trials that were begun."""
+        return max(self.trials, default=-1) + 1
+
+    def code_changes(self) -> list[str]:
+        """Return a line for each sweep whose code was other than that of the sweep before."""
+        return [
+            f"{code_change_text(sweep.changed_code, sweep.start.n_trials)}: {MIXED_CODE}"
+            for sweep in self.sweeps
+            if sweep.changed_code
+        ]
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -119,7 +139,7 @@ class StudyRecord:
     @property
     def is_shared(self) -> bool:
         """Whether sweeps of several machines work on the study, by a database."""
-        return STORAGE_SETTING in self.settings
+        return is_shared_storage(self.settings.get(STORAGE_SETTING, ""))
 
     def as_left(self, now_seconds: float) -> StudyRecord:
         """Return the record of the study when no sweep works on it, at `now_seconds` (Unix
@@ -155,7 +175,7 @@ class StudyRecord:
         """Return the trials that no other is better than; of one metric, the best one alone."""
         metrics = self.metrics
         if not metrics.are_several:
-            first, returned = self._by_value()[:1], self._returned
+            first, returned = self._by_value()[:1], self.returns_values
             return tuple(trial for trial in first if may_be_best(trial.state, returned=returned))
         finished = [t for t in self.trials.values() if t.state is TrialState.FINISHED]
         points = {n: metrics.point(trial.values) for n, trial in enumerate(finished)}
@@ -183,7 +203,7 @@ class StudyRecord:
             and trial.value is not None
             and math.isfinite(trial.value)
         ]
-        returned = self._returned
+        returned = self.returns_values
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
     def best_values(self) -> list[float]:
@@ -191,7 +211,7 @@ class StudyRecord:
         in a study of several metrics."""
         if self.metrics.are_several:
             return []
-        returned, better = self._returned, self.metric.direction.better
+        returned, better = self.returns_values, self.metric.direction.better
         comparable = [t for t in self._by_value() if may_be_best(t.state, returned=returned)]
         values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
@@ -225,7 +245,7 @@ class StudyRecord:
         return None if self.metric.direction.better(best_score, score) else ensemble
 
     @property
-    def _returned(self) -> bool:
+    def returns_values(self) -> bool:
         """Whether the objective returns its values; one trial shows this."""
         return any(
             trial.state is TrialState.FINISHED
@@ -238,6 +258,22 @@ class StudyRecord:
         assert trial.value is not None
         sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
+
+
+def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the digests that differ, without a file whose function differs."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return tuple(name for name in changed if name.partition(FILE_OF)[2] not in changed)
+
+
+def code_change_text(changed: Sequence[str], n_trials: int) -> str:
+    """Return what changed after so many trials."""
+    verb = "have" if len(changed) > 1 else "has"
+    return f"{' and '.join(changed)} {verb} changed since trial {n_trials - 1}"
+
+
+MIXED_CODE = "later values are those of other code, and the sampler learns from both"
+"""What a change of code means for the values of a study."""
 
 
 def last_standing_edit(edits: Sequence[StudyEdited]) -> StudyEdited | None:
@@ -365,6 +401,8 @@ class StudyFold:
         """The evaluations by digest of the rows and by models."""
         self._ensemble: EnsembleBuilt | None = None
         self._edits: dict[str, StudyEdited] = {}
+        self._code: dict[str, str] = {}
+        """The last digest of each part of the user's code."""
         self._n_trials: int | None = None
 
     def take(self, event: Event) -> None:
@@ -407,6 +445,7 @@ class StudyFold:
             n_trials=self._n_trials,
             device_seconds=self.device_time.seconds(),
             edits=tuple(self._edits.values()),
+            code=dict(self._code),
         )
 
     def _begin(self, event: SweepStarted) -> None:
@@ -416,11 +455,13 @@ class StudyFold:
         settings = event.settings.items()
         changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
         self._last_settings |= event.settings
-        self._sweeps.append(SweepRecord(event, changed))
+        code = changed_code(self._code, event.code) if event.n_trials else ()
+        self._code |= event.code
+        self._sweeps.append(SweepRecord(event, changed, changed_code=code))
         self._last_seconds.append(event.time)
         self._take_total(event.settings.get(TOTAL_SETTING))
         self.device_time.take(event)
-        if STORAGE_SETTING not in event.settings:  # no other sweep has trials
+        if not is_shared_storage(event.settings.get(STORAGE_SETTING, "")):  # nobody else has trials
             for trial in self._trials.values():
                 trial.leave(event.time)
 

@@ -194,6 +194,11 @@ class TrialRecord:
         )
 
     @property
+    def reported(self) -> Mapping[str, float]:
+        """The value by the reports of each metric of which another was returned, by name."""
+        return self.outcome.reported if isinstance(self.outcome, FinishedOutcome) else {}
+
+    @property
     def standard_error(self) -> float | None:
         """The standard error of the value over repeats or folds; None: the trial has one model."""
         return self.outcome.standard_error if isinstance(self.outcome, FinishedOutcome) else None
@@ -235,9 +240,11 @@ class TrialFold(TrialRecord):
 
     def take(self, event: TrialEvent) -> None:
         """Update the fold with the next event."""
-        if self.n_starts and self.outcome is None and not isinstance(event, TrialStarted):
+        if isinstance(event, TrialStarted):
+            self.last_seconds = event.time
+        elif self.n_starts and self.outcome is None:  # threads write events not quite in order
             self.seconds += max(0.0, event.time - self.last_seconds)
-        self.last_seconds = event.time
+        self.last_seconds = max(self.last_seconds, event.time)
         match event:
             case MetricsReported():
                 self._take_report(event)
@@ -327,12 +334,14 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     row |= {f"values.{name}": value for name, value in trial.values.items()}
     row |= {f"params.{name}": value for name, value in trial.params.items()}
     row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    if trial.reported:
+        row["best_report"] = trial.best_value
     return row | {
         "best_step": trial.best_step,
         "n_reports": trial.n_reports,
         "started": trial.started,
         "ended": trial.ended,
-        "seconds": trial.seconds,
+        "seconds": round(trial.seconds, 3),
         "device": trial.device,
         "cause": trial.cause,
     }

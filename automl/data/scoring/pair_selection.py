@@ -131,10 +131,12 @@ def _candidates(
 
 
 def _targets(y: Targets) -> Floats:
-    """Return (N, K) numbers to predict: the value without its tails, or a column for a class."""
+    """Return (N, K) numbers to predict: the value without its tails, less its mean, or a column for
+    a class."""
     if y.dtype != np.int64:
-        values = y.astype(np.float64)
-        return values.clip(*np.quantile(values, (0.02, 0.98)))[:, None]
+        values: Floats = y.clip(*np.quantile(y, (0.02, 0.98)))
+        values -= values.mean()
+        return values[:, None]
     classes, counts = np.unique(y, return_counts=True)
     frequent = classes[np.argsort(-counts, kind="stable")][: 1 if len(classes) < 3 else MAX_TARGETS]
     hits: Floats = (y[:, None] == frequent).astype(np.float64)

@@ -13,13 +13,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
 from automl.record.studies import is_at_work, is_holder_newer, read_study, suspended_holder
-from automl.record.study_files import CONFIG_FILE, EVENTS_FILE, STATUS_FILE, StudyFiles
+from automl.record.study_files import (
+    CONFIG_FILE,
+    EVENTS_FILE,
+    OUTBOX_FOLDER,
+    STATUS_FILE,
+    StudyFiles,
+)
 from automl.record.study_record import StudyRecord
-from automl.record.trial_record import TrialRecord
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
@@ -27,12 +33,16 @@ from automl.running.display.view import (
     RunningRow,
     SweepView,
     WaitingRow,
+    best_row,
     load_view,
     outside_rows,
     read_view,
     spread_values,
 )
 from automl.trial import TrialState
+
+if TYPE_CHECKING:
+    from automl.record.sharing.study_fetch import FetchedStudy
 
 COMPLETE = ("done", "failed")
 """How a sweep ends that has no trial left to try."""
@@ -49,21 +59,29 @@ class StudyStatus:
     """Whether a sweep works in the study's folder, or the error that hides it."""
     suspended_pid: int | None = None
     """The process of the sweep, if it is stopped, as by Ctrl-Z."""
+    is_copy: bool = False
+    """Whether this is a folder's copy of a shared study, and the database was not asked."""
 
     @property
     def state(self) -> str:
         """The state in one word: how the study's sweep goes on, or how it ended."""
+        if self.is_copy and not self.is_complete:
+            return "unknown"  # other machines may have gone on
         if self.at_work is True:
             at_work = "paused" if self.view.is_paused else "running"
             return at_work if self.suspended_pid is None else "suspended"
         return self.view.ended or ("interrupted" if self.at_work is False else "unknown")
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the study has ended all its trials, or needs no more."""
+        is_whole = self.view.n_ended >= self.view.n_trials or self.view.reason is not None
+        return self.view.ended in COMPLETE and is_whole
+
+    @property
     def goes_on(self) -> bool:
         """Whether a sweep that resumes the study has something to do."""
-        if self.at_work is not False or self.view.reason is not None:
-            return False
-        return self.state not in COMPLETE or self.view.n_ended < self.view.n_trials
+        return self.at_work is False and self.view.reason is None and not self.is_complete
 
     def note(self, resume_text: str) -> str | None:
         """Return how the study goes on, or how its sweep ended; None while a sweep is at work.
@@ -79,14 +97,30 @@ class StudyStatus:
         if self.at_work:
             is_stale = time.time() - self.view.time > STALE_SECONDS and self.view.time > 0
             return f"as of {age}: its sweep has shown nothing since" if is_stale else None
-        return f"{self.state}, {age}" + (f"; go on with: {resume_text}" if self.goes_on else "")
+        go_on = f"; go on with: {resume_text}" if self.goes_on else ""
+        return f"{self.copy_note or f'{self.state}, {age}'}{go_on}"
+
+    @property
+    def copy_note(self) -> str | None:
+        """A sentence on when a folder's copy of a shared study was whole; None: it is no copy."""
+        if not self.is_copy:
+            return None
+        then, today = time.localtime(self.view.time), time.strftime("%F")
+        clock = time.strftime("%R" if time.strftime("%F", then) == today else "%F %R", then)
+        done = f"{self.state} " if self.is_complete else ""
+        return f"{done}as of {clock}; its database was not asked (study.storage=… asks it)"
 
 
-def read_status(path: Path) -> tuple[StudyStatus, StudyRecord]:
+def read_status(path: Path, fetched: FetchedStudy | None = None) -> tuple[StudyStatus, StudyRecord]:
     """Return the status of the study at `path`, and its record. Raises ConfigError for a folder
-    that is no study."""
+    that is no study.
+
+    `fetched`: what its database has just said, for a study that machines share.
+    """
     at_work = is_at_work(path)  # asked first: after the lock is released nothing more is written
     record, view = read_study(path), None
+    if fetched is not None and at_work is False:
+        return shared_status(path, record, fetched), record
     if not record.sweeps or StudyFiles(path).status.exists():
         try:
             view = read_view(StudyFiles(path).status)
@@ -95,6 +129,19 @@ def read_status(path: Path) -> tuple[StudyStatus, StudyRecord]:
                 raise
             open_console().say(f"{error} What follows is from {EVENTS_FILE}.", "magenta")
     return _status_of(path, view, record, at_work), record
+
+
+def shared_status(path: Path, record: StudyRecord, fetched: FetchedStudy) -> StudyStatus:
+    """Return the status of a study whose sweeps run on other machines, if any, by its database."""
+    n_running = sum(fetched.at_work.values())
+    view = SweepView(path.name, str(path), 0.0, fetched.n_trials, record.metric.name)
+    if record.sweeps:
+        view = recorded_view(view, record, is_swept=n_running > 0)
+    n_open = sum(n for state, n in record.counts().items() if not state.is_final)
+    n_running = min(n_open, n_running)
+    open_counts = {"running": n_running, "interrupted": n_open - n_running}
+    view = replace(view, n_trials=fetched.n_trials, counts={**view.counts, **open_counts})
+    return StudyStatus(replace(view, time=time.time()) if n_running else view, n_running > 0)
 
 
 def look_at(path: Path) -> StudyStatus | str:
@@ -117,7 +164,9 @@ def look_at(path: Path) -> StudyStatus | str:
             return _status_of(path, view, record, at_work) if record.sweeps else "torn"
     except (OSError, ConfigError):
         return "unreadable"
-    return StudyStatus(view, at_work, suspended_holder(path) if at_work is True else None)
+    is_copy = at_work is False and OUTBOX_FOLDER in names
+    suspended = suspended_holder(path) if at_work is True else None
+    return StudyStatus(view, at_work, suspended, is_copy)
 
 
 def _status_of(
@@ -128,7 +177,8 @@ def _status_of(
     if record.sweeps:  # otherwise its log is lost, and the record is empty
         is_swept = at_work is not False and not is_holder_newer(path, record)
         view = recorded_view(view, record, is_swept=is_swept)
-    return StudyStatus(view, at_work, suspended_holder(path) if at_work is True else None)
+    suspended = suspended_holder(path) if at_work is True else None
+    return StudyStatus(view, at_work, suspended, at_work is False and record.is_shared)
 
 
 def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> SweepView:
@@ -147,7 +197,7 @@ def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> Sw
     if not is_swept:
         rows = outside_rows(record.trials, time.time())
     if best is not None and len(view.repeats) <= 1:
-        view = replace(view, best=best_row(best), front=front_rows(record))
+        view = replace(view, best=best_row(best, record.metric.name), front=front_rows(record))
     return replace(
         view,
         time=max(view.time, sweep.last_seconds),
@@ -182,8 +232,10 @@ def _open_rows(
     view: SweepView, record: StudyRecord
 ) -> tuple[tuple[RunningRow, ...], tuple[WaitingRow, ...]]:
     """Return the rows of `view` whose trials run, or wait, by the record too."""
-    ended = {number for number, trial in record.trials.items() if trial.state.is_final}
-    rows = tuple(row for row in view.running if row.number not in ended)
+    states = {number: trial.state for number, trial in record.trials.items()}
+    ended = {number for number, state in states.items() if state.is_final}
+    stopped = {number for number, state in states.items() if state is not TrialState.RUNNING}
+    rows = tuple(row for row in view.running if row.number not in stopped)
     gone = ended | {row.number for row in rows}
     return rows, tuple(row for row in view.waiting if row.number not in gone)
 
@@ -205,14 +257,7 @@ def _counts(
     return counts | ({"waiting": len(queued)} if queued else {})
 
 
-def best_row(trial: TrialRecord) -> BestRow:
-    """Return the row of a trial that has ended with a value."""
-    assert trial.value is not None
-    return BestRow(
-        trial.number, trial.value, trial.params, trial.standard_error, dict(trial.values)
-    )
-
-
 def front_rows(record: StudyRecord) -> tuple[BestRow, ...]:
     """Return the rows of the front; empty in a study of one metric."""
-    return tuple(map(best_row, record.front())) if record.metrics.are_several else ()
+    front = record.front() if record.metrics.are_several else ()
+    return tuple(best_row(trial, record.metric.name) for trial in front)

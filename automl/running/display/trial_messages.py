@@ -17,6 +17,7 @@ from automl.running.loop.messages import AdmittedExecution
 from automl.running.loop.retries import MAX_DEATHS
 from automl.trial import (
     FailedOutcome,
+    FinishedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
     Params,
@@ -120,6 +121,32 @@ class DeclaredMemoryAdvice:
 def _mib(size_bytes: int) -> str:
     """A size as it is declared, rounded up."""
     return f"{math.ceil(size_bytes / 2**20)}MiB"
+
+
+class ReturnedValues:
+    """Finds the first trial of a study that returned another value than it reported."""
+
+    def __init__(self, earlier: Iterable[TrialRecord]) -> None:
+        """`earlier` are the trials of earlier sweeps."""
+        self._is_told = any(trial.reported for trial in earlier)
+
+    def line(self, outcome: TrialOutcome, metric: str) -> str | None:
+        """Return what to say of a trial that has ended; None: nothing, or the user was told.
+
+        `metric` is the study's metric; of several the leading one.
+        """
+        if self._is_told or not isinstance(outcome, FinishedOutcome) or not outcome.reported:
+            return None
+        self._is_told = True
+        name, reported = next(iter(outcome.reported.items()))
+        returned = {metric: outcome.value, **outcome.values}[name]
+        return (
+            f"trial {outcome.trial} returned {fit_line(name)} {returned:.6g}, and its best report "
+            f"has {reported:.6g} (further trials are not listed). The returned number is the "
+            "trial's value, by which trials rank and the sampler learns; curves, pruning and "
+            "best.pt go by reports. To have the best report as the value, return None; to have "
+            "one number everywhere, report what is returned"
+        )
 
 
 class RepeatedParams:

@@ -146,6 +146,8 @@ class BestRow:
     """Standard error of the value over repeats or folds. None for a trial with one model."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The values by metric, in a study of several."""
+    reported: float | None = None
+    """The best report, if the objective returned another value. None: they agree."""
 
     @property
     def value_text(self) -> str:
@@ -153,6 +155,13 @@ class BestRow:
         if self.standard_error is None:
             return f"{self.value:.5g}"
         return f"{self.value:.5g} ± {self.standard_error:.2g}"
+
+
+def best_row(trial: TrialRecord, metric: str) -> BestRow:
+    """Return the row of a trial that has ended with a value of the study's metric."""
+    assert trial.value is not None
+    values, reported = dict(trial.values), trial.reported.get(metric)
+    return BestRow(trial.number, trial.value, trial.params, trial.standard_error, values, reported)
 
 
 @dataclass(frozen=True)
@@ -213,7 +222,8 @@ class SweepView:
     seconds: float = 0.0
     """Seconds since this sweep began."""
     seconds_left: float | None = None
-    """Estimate from the trials that this sweep ended. None before the first one."""
+    """Estimate from when trials of this sweep ended. None before enough have, or if the next end is
+    overdue."""
     n_undelivered: int = 0
     """Number of events that MLflow has not confirmed yet."""
     trouble: str | None = None
@@ -245,6 +255,12 @@ class SweepView:
         """The progress as `7/20`, or `7` if only time ends the study."""
         total = f"/{self.n_trials}" if self.n_trials < UNLIMITED_N_TRIALS else ""
         return f"{self.n_ended}{total}"
+
+    @property
+    def progress_text(self) -> str:
+        """The progress with its noun: `7/20 trials`, `1 trial`."""
+        n = self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else self.n_ended
+        return f"{self.progress} trial{'s' * (n != 1)}"
 
     @property
     def share_done(self) -> float:

@@ -30,6 +30,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
@@ -174,8 +175,8 @@ class SweepFinisher:
         lag, why = self._parts.delivery.lag(), self._parts.delivery.trouble() or "its time is up"
         command = study_command("sync", self._parts.config.study)
         return (
-            f"MLflow has not taken {lag} events ({why}); nothing is lost. Deliver them with: "
-            f"{command}"
+            f"MLflow has not taken {counted(lag, 'event')} ({why}); nothing is lost. Deliver them "
+            f"with: {command}"
         )
 
     def _how(self) -> str:
@@ -324,7 +325,7 @@ class SweepFinisher:
         if self._signals.first is not None and self._stop not in EXIT_CODES:
             delivery.hurry(self._parts.config.study.grace_seconds)
         lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
-        name = f"delivering {lag} events to MLflow"
+        name = f"delivering {counted(lag, 'event')} to MLflow"
         with long_step(name, self._say, detail=to_go) if lag else nullcontext():
             delivered = delivery.drain(DRAIN_SECONDS)
         if not delivered:
@@ -404,7 +405,7 @@ class SweepFinisher:
         """Return the number of trials by state, when the sweep runs none any more."""
         return {
             **self._parts.study.counts(),
-            TrialState.RUNNING: len(self._parts.outside.trials),
+            TrialState.RUNNING: len(self._parts.outside.trials) + self._parts.others.n_running(),
             TrialState.INTERRUPTED: self._parts.n_interrupted,
         }
 

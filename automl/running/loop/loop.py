@@ -130,6 +130,7 @@ class SweepLoop:
             n_trials=self.asking.n_trials,
             asking_refusal=self.asking.refusal,
             asking_ended=self.asking.ended,
+            is_held=placing.hold is not None,
             shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
             reading=placing.reading,
             accounts=placing.device_accounts(),
@@ -228,6 +229,8 @@ class SweepLoop:
             seconds = now_seconds - execution.since_seconds[outcome.trial]
             self.durations.finished(seconds)
             self._lines.finished(outcome.trial, execution, seconds)
+        if isinstance(outcome, InterruptedOutcome) and outcome.node_lost:
+            self._placing.node_lost(execution.placement.node, now_seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
             self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)

@@ -23,7 +23,13 @@ from automl.objectives.reports.report_values import (
 from automl.record.event_log import EventLog
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import RequestAnswer, StudyRequest
-from automl.record.trial_record import LEASE_ENDED_CAUSE, TrialFold, TrialRecord
+from automl.record.texts import counted
+from automl.record.trial_record import (
+    LEASE_ENDED_CAUSE,
+    TrialFold,
+    TrialRecord,
+    is_value_returned,
+)
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
     OUTSIDE_DEVICE,
@@ -277,7 +283,8 @@ class OutsideTrials:
         number, n_asked = result.trial, self._study.n_asked
         if number >= n_asked:
             raise ConfigError(
-                f"tell.trial={number}: never asked for; the study has {n_asked} trials, from 0 on."
+                f"tell.trial={number}: never asked for; the study has {counted(n_asked, 'trial')}, "
+                "from 0 on."
             )
         if number in self.free:
             raise ConfigError(f"tell.trial={number}: nobody was given it yet; the next ask is.")
@@ -337,7 +344,10 @@ def _outcome_of(result: OutsideResult, trial: TrialFold, metrics: StudyMetrics) 
             f"tell.trial={number}: study.metric or study.constraints name {', '.join(missing)}, of "
             f"which no finite value was told: metrics={{{missing[0]}: 4.5}}"
         )
-    return FinishedOutcome(number, now, value, values=values)
+    best = trial.best_value
+    contradicts = best is not None and is_value_returned(value, best)
+    reported = {metrics.leading.name: best} if best is not None and contradicts else {}
+    return FinishedOutcome(number, now, value, values=values, reported=reported)
 
 
 def _values_of(
@@ -372,6 +382,9 @@ def _answer_of_outcome(outcome: TrialOutcome) -> RequestAnswer:
         return _answer(f"trial {number} failed: {outcome.cause}", number, state)
     value = outcome.value if isinstance(outcome, FinishedOutcome | PrunedOutcome) else None
     words = "" if value is None or math.isnan(value) else f" with {value:.6g}"
+    if isinstance(outcome, FinishedOutcome) and outcome.reported:
+        (best,) = outcome.reported.values()
+        words += f"; the best of its steps has {best:.6g}, which would count without value="
     is_pruned = state is TrialState.PRUNED
     return _answer(f"trial {number} {state.value}{words}", number, state, value, is_pruned)
 

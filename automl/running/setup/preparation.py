@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from automl.config import (
     ChooseDevice,
@@ -41,7 +42,7 @@ from automl.objectives.plan_checks import (
     threshold_notes,
 )
 from automl.objectives.program.program_arguments import ProgramFlags
-from automl.objectives.program.program_flags import prepare_program_flags
+from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
 from automl.objectives.user_code import open_inside
 from automl.record.texts import say_unfailing
@@ -116,6 +117,9 @@ class _StudyPreparation:
         declaration = self._declare(plan, dataset)
         if facts is not None:
             declaration = replace(declaration, metrics=facts.metrics)
+        if config.objective.command is not None:
+            code = digest_of_program(config.objective.command, Path.cwd())
+            declaration = replace(declaration, code=code)
         flags, flag_notes = self._check_params(space, plan, declaration)
         ends = {param.name: param.domain.ends for param in space.params}
         notes = (
@@ -148,10 +152,12 @@ class _StudyPreparation:
         check_space(declaration, space.names, metrics.leading.name, metrics.more_names)
         optional = [param.name for param in space.params if param.when]
         check_conditions(declaration, optional)
-        check_values(plan, {param.name: param.domain.ends for param in space.params})
+        values = {param.name: param.domain.ends for param in space.params}
+        check_values(plan, values)
         if config.objective.kind is not ObjectiveKind.command:
             return ProgramFlags(), ()
-        return prepare_program_flags(config, space.names, optional)
+        nullable = [name for name, ends in values.items() if None in ends]
+        return prepare_program_flags(config, space.names, optional, nullable)
 
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""

@@ -32,6 +32,7 @@ from automl.running.display.trial_messages import (
     DeclaredMemoryAdvice,
     FailureCounts,
     RepeatedParams,
+    ReturnedValues,
     interruption_line,
 )
 from automl.running.display.view import write_view
@@ -171,6 +172,7 @@ class SweepRunner:
         self._own_memory_at_start = own_memory_bytes()
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
+        self._returned = ReturnedValues(parts.log.record.trials.values())
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
             *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
@@ -247,7 +249,10 @@ class SweepRunner:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         stored = self.parts.directory.files.config.read_text("utf-8")
-        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored))
+        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        )
         learn_memory(self.parts.log.record, self._requests)
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -385,6 +390,10 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
+        if (
+            note := self._returned.line(outcome, self.parts.config.study.leading_metric)
+        ) is not None:
+            self.display.say(note)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLargeOutcome):
