@@ -109,12 +109,6 @@ def ask_program_flags(
     ), None
 
 
-def refuse_missing_program(command: str) -> None:
-    """Raise ConfigError if there is no such program or script. Starts nothing."""
-    words, folder = command_words(command), Path.cwd()
-    _script(command, words, _program(command, words, folder), folder)
-
-
 def digest_of_program(command: str, folder: Path) -> dict[str, str]:
     """Return the digest of the Python script of a command, or else of the first file that a word
     of it names; empty where there is none, as for an installed program."""
@@ -135,6 +129,12 @@ def _words_within(word: str) -> list[str]:
         return shlex.split(word)
     except ValueError:
         return [word]
+
+
+def refuse_missing_program(command: str) -> None:
+    """Raise ConfigError if there is no such program or script. Starts nothing."""
+    words, folder = command_words(command), Path.cwd()
+    _script(command, words, _program(command, words, folder), folder)
 
 
 # --- which script -------------------------------------------------------------------------------
