@@ -364,7 +364,6 @@ sweep works with, `trials` carries, `features` do what a sweep does besides, `to
 """
 ROOM_OF = {
     "display": "terminal",
-    "display/study_view": "features",
     "display/trial_messages": "features",
     "display/viewer": "top",
     "finish": "features",
