@@ -131,6 +131,12 @@ def _words_within(word: str) -> list[str]:
         return [word]
 
 
+def refuse_missing_program(command: str) -> None:
+    """Raise ConfigError if there is no such program or script. Starts nothing."""
+    words, folder = command_words(command), Path.cwd()
+    _script(command, words, _program(command, words, folder), folder)
+
+
 # --- which script -------------------------------------------------------------------------------
 
 

@@ -222,7 +222,8 @@ class SweepView:
     seconds: float = 0.0
     """Seconds since this sweep began."""
     seconds_left: float | None = None
-    """Estimate from the trials that this sweep ended. None before the first one."""
+    """Estimate from when trials of this sweep ended. None before enough have, or if the next end is
+    overdue."""
     n_undelivered: int = 0
     """Number of events that MLflow has not confirmed yet."""
     trouble: str | None = None

@@ -420,7 +420,10 @@ class SweepRunner:
     def _tell_of_failure(self, failed: FailedOutcome) -> None:
         self.failures.add(failed)
         shown = self.viewer.shown(failed.trial)
-        self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
+        # The error that ends the sweep names the cause.
+        is_hopeless = self.loop.is_hopeless(failed)
+        cause = ", as any other would" if is_hopeless else f": {fit_line(failed.cause)}"
+        self.display.say(f"trial {shown} failed{cause}")
 
     def tell_of_interruption(
         self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
