@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
@@ -36,6 +36,8 @@ class CommandLine:
 
     command: str = DEFAULT_COMMAND
     overrides: tuple[str, ...] = ()
+    short_keys: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The short keys that were typed, by the keys that they stand for (`stop.outcome`: `as`)."""
     config_name: str | None = None
     config_dir: str | None = None
     help: bool = False
@@ -73,6 +75,11 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    short_keys = {
+        f"{command}.{name}": key
+        for key, name in SHORT_KEYS.get(command, {}).items()
+        if any(word.startswith(f"{key}=") for word in parsed.overrides)
+    }
     parsed.overrides = [_whole_key(command, word) for word in parsed.overrides]
     if parsed.yes:
         parsed.overrides.append("delete.yes=true")
@@ -86,6 +93,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     return CommandLine(
         command=command,
         overrides=tuple(parsed.overrides),
+        short_keys=short_keys,
         config_name=parsed.config_name,
         config_dir=parsed.config_dir,
         help=parsed.help,

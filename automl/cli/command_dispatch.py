@@ -12,6 +12,7 @@ import functools
 import inspect
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, replace
@@ -22,7 +23,7 @@ from typing import Any
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, conf_dir, default_options
 from automl.config import Config, StudyConfig
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
 from automl.models.family import load_families
 
 KEYS = {
@@ -154,7 +155,8 @@ def run(arguments: CommandLine) -> int:
     from automl.record.study_directory import holding_for
     from automl.running.display.machine_output import machine_output, write_answer
 
-    with machine_output() if arguments.json else contextlib.nullcontext() as output:
+    answering = machine_output() if arguments.json else contextlib.nullcontext()
+    with _keys_as_typed(arguments), answering as output:
         more: dict[str, Any] = {}
         if arguments.command == "edit":
             compose_stored = _stored_composer(arguments)
@@ -169,6 +171,19 @@ def run(arguments: CommandLine) -> int:
         if output is not None and output.answer is None:
             write_answer({"exit_code": code})
         return code
+
+
+@contextlib.contextmanager
+def _keys_as_typed(arguments: CommandLine) -> Iterator[None]:
+    """Have the block's errors name the short keys that were typed."""
+    try:
+        yield
+    except AutoMLError as error:
+        message = str(error)
+        for key, short in arguments.short_keys.items():
+            message = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", short, message)
+        error.args = (message,)
+        raise
 
 
 def _answer_option(arguments: CommandLine) -> int:

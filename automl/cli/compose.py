@@ -27,6 +27,7 @@ from automl.cli.config_keys import DEFAULT_MODEL, config_groups, config_keys, un
 from automl.cli.hydra_application import application_base_config
 from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
 from automl.cli.joined_settings import compare_with_stored
+from automl.cli.number_bounds import refuse_large_numbers
 from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options, register_schemas
 from automl.cli.space_overrides import (
     canonical_space,
@@ -75,6 +76,7 @@ def compose_command(arguments: CommandLine, application: object = None) -> Compo
         composed = _compose(composition)
         _refuse_unknown(composed, composition.config_name)
         refuse_missing_keys(composed, base)
+        refuse_large_numbers(composed)
         config = OmegaConf.to_object(composed)
         assert isinstance(config, Config)
         config.space = canonical_space(config.space)

@@ -31,10 +31,14 @@ from automl.cli.config_keys import (
     unknown_key_text,
     unknown_option_text,
 )
+from automl.cli.number_bounds import long_number_text
 from automl.cli.space_overrides import SPACE_FORMS_TEXT
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
+from automl.record.texts import fit_line
 
+_MAX_SHOWN = 300
+"""Largest number of characters that a message repeats of an override, or of Hydra's rule."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 
@@ -49,9 +53,13 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
         raise ConfigError(_missing_file(error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides)) from error
+    except OverflowError as error:
+        raise ConfigError(long_number_text(overrides)) from error
     except yaml.YAMLError as error:
         raise ConfigError(_bad_yaml(error)) from error
     except (UnicodeDecodeError, OSError, ValueError) as error:
+        if "integer string conversion" in str(error):
+            raise ConfigError(long_number_text(overrides)) from error
         raise ConfigError(f"A config file cannot be read: {error}") from error
 
 
@@ -76,6 +84,7 @@ def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> s
     typed = _typed_override(key, overrides)
     if typed.startswith("~"):
         return f"{typed}: a setting cannot be removed, only given another value: {key}=…"
+    typed, rule = fit_line(typed, _MAX_SHOWN), fit_line(rule, _MAX_SHOWN)
     return f"{typed}: {rule}.{_expected_type(error)}"
 
 

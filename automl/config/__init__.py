@@ -181,7 +181,7 @@ class Config:
 
     def __post_init__(self) -> None:
         decide(self)
-        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d+", self.which)
+        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d{1,9}", self.which)
         rule = "must be knee, metric:NAME or trial:NUMBER."
         check_setting(bool(is_known), "which", self.which, rule)
 

@@ -31,13 +31,15 @@ def parse_bytes(key: str, text: str) -> int:
         raise ConfigError(
             f"{key}={text}: a size is a number and a unit, such as 512MiB, 3GiB or 1.5GB."
         )
-    return int(float(match[1]) * _SIZE_UNITS[match[2]])
+    n_bytes = float(match[1]) * _SIZE_UNITS[match[2]]
+    check_setting(n_bytes < 2**63, key, f"{text[:12]}…", "a size must be less than 8 EiB.")
+    return int(n_bytes)
 
 
 def parse_limit(key: str, value: object) -> float:
     """Return a limit that is a number, or a size such as `5MiB` in bytes. Raises ConfigError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**64 else math.inf
     try:
         return float(str(value))
     except ValueError:

@@ -28,8 +28,14 @@ MAX_TEXT_CHARACTERS = 20_000
 """Length limit of any other text, for example a traceback."""
 _NEAR_CHARACTERS = 200
 _BLANK = re.compile(r"\s")
-# No encoding has lone surrogates; ESC begins terminal commands; databases refuse NUL.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# No encoding has lone surrogates; ESC begins terminal commands; databases refuse NUL. Format
+# characters (category Cf) turn the text around them, or are not seen.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
 _VARYING = re.compile(
     r"/tmp/[^\s'\":,)]+|/var/folders/[^\s'\":,)]+"
     r"|\btmp[a-z0-9_]{8}\b"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from automl.errors import ConfigError
+from automl.record.texts import printable_text
 from automl.report.page import page_file, page_template
 from automl.report.param_sections import parallel_section, params_section, path_section
 from automl.report.search_sections import curves_section, progress_section, verdict_section
@@ -76,12 +77,13 @@ def section_fragment(sections: Sequence[ReportSection]) -> str:
     """Return the HTML of these sections in an element that can stand in any page."""
     css = page_file("page.css")
     style = css.replace(":root", "&").replace("\nbody {", "\n& {") + _theme_rules(css)
-    return page_template("fragment.html.jinja").render(
+    fragment = page_template("fragment.html.jinja").render(
         sections=sections,
         safe=Markup,
         has_anchors=False,
         style=Markup(f".automl-report {{ {style} {_OWN_STYLE} }}"),
     )
+    return printable_text(fragment)
 
 
 def _theme_rules(css: str) -> str:

@@ -28,7 +28,7 @@ from automl.record.study_files import (
     PREDICTED_PLOT,
     StudyFiles,
 )
-from automl.record.texts import fit_line
+from automl.record.texts import fit_line, printable_text
 from automl.report.findings import range_edges
 from automl.report.front_section import front_section
 from automl.report.param_sections import parallel_section, params_section, path_section
@@ -128,7 +128,7 @@ def render_page(
     """Return the text of a page. `trials`: columns and rows of the table of all trials, if a
     section has it."""
     columns, rows = trials
-    return page_template("page.html.jinja").render(
+    page = page_template("page.html.jinja").render(
         name=name,
         has_anchors=True,
         made=time.strftime("%Y-%m-%d %H:%M", time.localtime()),
@@ -142,6 +142,7 @@ def render_page(
         n_rows=len(rows),
         trials=Markup(_script_json({"columns": columns, "rows": rows})),
     )
+    return printable_text(page)
 
 
 def page_file(name: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from automl.cli.arguments import CommandLine, parse_command_line
+from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
 from automl.errors import ConfigError
+from tests.cli.conftest import Compose
 
 
 def test_no_word_means_sweep() -> None:
@@ -112,3 +116,25 @@ def test_short_keys_of_a_command_stand_for_its_own_settings(
 def test_a_short_key_of_another_command_is_unknown() -> None:
     with pytest.raises(ConfigError, match="params: there is no such key"):
         parse_command_line(["stop", "params={lr: 0.1}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stop", "trial=1", "as=dead"], "as=dead: "),
+        (["stop", "trial=-1"], "trial=-1: must be"),
+        (["ask", "study.name=a", "n=0"], "n=0: must be from 1"),
+        (["tell", "study.name=a", "trial=1", "state=well"], "state=well: "),
+        (["enqueue", "study.name=a", "params=3"], "params=3: must be {NAME"),
+        (["stop", "stop.trial=-1"], "stop.trial=-1: must be"),
+    ],
+)
+def test_an_error_names_the_key_that_was_typed(
+    words: list[str], message: str, folder: Path, composed: Compose
+) -> None:
+    study = folder / "studies" / "a"
+    study.mkdir(parents=True)
+    study.joinpath("config.yaml").write_text(composed("study.name=a").stored_config)
+    with pytest.raises(ConfigError) as refused:
+        run(parse_command_line(words))
+    assert str(refused.value).startswith(message)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.record.secrets import mask_credentials
-from automl.record.texts import cut_text, cut_text_middle, fit_line, fit_text
+from automl.record.texts import cut_text, cut_text_middle, fit_line, fit_text, printable_text
 
 SECRET = "postgresql://ann:s3cret@db/studies"
 TEXTS = st.text(st.sampled_from("ab \n:/@=é"), max_size=120)
@@ -52,3 +55,10 @@ def test_what_nobody_can_print_is_marked() -> None:
     assert fit_text("ä\tb\r\nc") == "ä\tb\nc"
     assert fit_text("\x1b[2J \0 \ud800 \udc80 \x9b") == "�[2J � � � �"
     fit_text("\ud800\udfff\x00").encode()
+
+
+def test_no_format_character_turns_the_text_around_it() -> None:
+    formats = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) == "Cf"]
+    assert "\u202e" in formats
+    assert {printable_text(character) for character in formats} == {"\ufffd"}
+    assert printable_text("é Ω 中 ع א 🙂 \u0301\n\t") == "é Ω 中 ع א 🙂 \u0301\n\t"

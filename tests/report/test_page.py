@@ -207,3 +207,16 @@ def test_a_page_says_for_what_trials_waited(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", [*searched(10), *waits]))
     assert "longest (12 s): 9.0 GiB asked, 0.5 GiB room" in page.text
     assert page.has("svg", **{"aria-label": "waits for memory or devices"})
+
+
+def test_no_name_turns_the_page_around(tmp_path: Path) -> None:
+    started = [
+        TrialStarted(n, BEGUN + n, {"lr\u202e": 0.1 * n, "kind": "a\u200fb"}, "cpu")
+        for n in range(3)
+    ]
+    ended = [FinishedOutcome(n, BEGUN + 9 + n, 0.1 * n) for n in range(3)]
+    study = write_study(tmp_path / "studies" / "a", [*started, *ended])
+    page = make_report(study).read_text("utf-8")
+    shown = page + summary_fragment(read_study_data(study))
+    assert {*"\u202e\u200f"}.isdisjoint(shown)
+    assert "lr�" in page

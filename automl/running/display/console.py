@@ -6,15 +6,16 @@ Text from outside is never taken for markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from automl.models.families.auto.family import FAMILY_PARAM
-from automl.record.texts import fit_line
+from automl.record.texts import fit_line, printable_text
 from automl.trial import Params, ParamValue
 
 _ANY_WIDTH = 10_000
@@ -22,7 +23,17 @@ _GAP = 2
 """Blanks between two columns of a table."""
 
 
-class CommandConsole(Console):
+class PrintableConsole(Console):
+    """A console that shows � for each character that moves the cursor or turns text around."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable_text(text), style, control)
+
+
+class CommandConsole(PrintableConsole):
     """A console whose caller handles a broken pipe, at which rich would end the program."""
 
     def on_broken_pipe(self) -> None:

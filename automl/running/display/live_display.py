@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from automl.record.texts import fit_text, mute_stream
-from automl.running.display.console import open_console
+from automl.running.display.console import PrintableConsole, open_console
 from automl.running.display.rendering import progress_line, render_view
 from automl.running.display.view import SweepView
 
@@ -119,7 +119,7 @@ class NotebookDisplay(Display):
 
 def _html(shown: Any) -> str:
     """Return what a terminal of `_COLUMNS` columns would show. Text from outside is escaped."""
-    console = Console(
+    console = PrintableConsole(
         file=io.StringIO(),
         record=True,
         width=_COLUMNS,

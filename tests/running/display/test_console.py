@@ -28,3 +28,12 @@ def test_a_long_line_is_never_broken() -> None:
     out = io.StringIO()
     CommandConsole(file=out, width=40).say(f"{NAME} {NAME}")
     assert out.getvalue() == f"{NAME} {NAME}\n"
+
+
+def test_no_name_turns_the_line_around() -> None:
+    written = io.StringIO()
+    console = CommandConsole(file=written, width=60)
+    console.say("trial of \u202eevil\u202c and \x1b[2J")
+    console.table(["name", "value"], [["a\u200fb", "1"]])
+    assert written.getvalue().split("\n")[0] == "trial of �evil� and �[2J"
+    assert "a�b" in written.getvalue()
