@@ -87,8 +87,8 @@ def score_differences(
     if ours.ndim == 2:
         return np.abs(ours - theirs)
     mean, scale = unit
-    beyond = np.abs(ours - theirs) - 2 * np.spacing(np.abs(ours))
-    return beyond.clip(0.0) / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
+    beyond: ScoreArray = (np.abs(ours - theirs) - 2 * np.spacing(np.abs(ours))).clip(0.0)
+    return beyond / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
 
 
 def _other_labels(
