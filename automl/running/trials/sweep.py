@@ -27,10 +27,10 @@ from automl.errors import StorageError
 from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
+from automl.running.display.failure_counts import FailureCounts
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.trial_messages import (
     DeclaredMemoryAdvice,
-    FailureCounts,
     RepeatedParams,
     ReturnedValues,
     interruption_line,

@@ -111,6 +111,7 @@ class World(Checked):
     """How many behind the head may pass it."""
     governor: SharingGovernor | None = None
     chooser: DevicePaceModel | None = None
+    max_events: int = 5_000
     released_after: float = RELEASED_AFTER
     """Seconds from the end of an execution until its reservation is returned."""
     rough: float = 1.0
@@ -369,7 +370,7 @@ class World(Checked):
             self._at(fault.from_seconds, self._break_down)
         if self.stop_at is not None:
             self._at(self.stop_at, partial(self._post, SignalReceived(StopReason.INTERRUPTED)))
-        for _ in range(5_000):
+        for _ in range(self.max_events):
             if self.loop.done:
                 break
             self._go_on()

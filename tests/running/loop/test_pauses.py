@@ -50,7 +50,6 @@ class PausingWorld(World):
         metrics = StudyMetrics((StudyMetric("val_loss", Direction.minimize),))
         self.standings = StudyStandings(metrics, pruner)
         self.pauses = PausedTrials(self.standings, threading.Lock())
-        self.may_promote = self.pauses.may_promote
         self.steps: dict[int, list[int]] = {}
         """The steps that each trial has reported."""
 
@@ -59,6 +58,9 @@ class PausingWorld(World):
         assert planned is not None
         self.standings.start(planned.params)
         return planned
+
+    def may_promote(self, *, grows: bool) -> bool:
+        return self.pauses.may_promote(grows=grows)
 
     def promote(self, *, grows: bool) -> PlannedTrial | None:
         number = self.pauses.promote(grows=grows)

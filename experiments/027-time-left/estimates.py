@@ -1,6 +1,6 @@
 """Says how often the time left that a sweep shows is right within a factor of two.
 
-$ python experiments/027-time-left/measure.py
+$ python experiments/027-time-left/estimates.py
 
 Replays the sweeps of `sweeps.json` (`record.py`), with a look each second as the display has it.
 Recorded seconds count as `SCALE` seconds, since trials of real sweeps take longer.
@@ -40,7 +40,8 @@ def judge(sweep: Mapping[str, Any]) -> Mapping[str, tuple[int, int, int, int]]:
     """Return, for the estimate now and the former one: looks, estimates, right ones, rises."""
     found = {"now": [0, 0, 0, 0], "before": [0, 0, 0, 0]}
     time_left = TimeLeft()
-    n_trials, last = sweep["n_trials"], {"now": None, "before": None}
+    n_trials = sweep["n_trials"]
+    last: dict[str, float | None] = {"now": None, "before": None}
     n_last = (0, 0)
     for now, n_ended, n_paused, n_running, true in looks(sweep):
         shown = {
