@@ -21,7 +21,7 @@ from automl.data.columns import (
     source_column,
 )
 from automl.data.dataset import ColumnRow, Label, RowFold, Targets
-from automl.data.features import n_features
+from automl.data.features import are_digits_lost, n_features
 from automl.data.folds import MAX_FOLDED_ROWS, find_untrained_classes
 
 if TYPE_CHECKING:
@@ -137,17 +137,8 @@ _KEEP_REMEDY = "data.columns.{}=number takes it"
 _OTHER_KIND_REMEDY = "data.columns.{}=category, drop, … decides otherwise"
 _DROP_REMEDY = "data.columns.{}=drop leaves it out"
 _FAR_REMEDY = "take a constant off {} in the table"
-_FAR_STEP = 0.01
-"""Steps between the numbers of 64 bits at a column's mean, in its standard deviations, from which
-on they are worth a line."""
 _TOLD_SHARE = 0.5
 """Share of a target's different values that 32 bits must tell apart, or it is worth a line."""
-
-
-def are_digits_lost(mean: float, scale: float) -> bool:
-    """Return whether numbers of 64 bits at `mean` are too coarse for values that differ by
-    `scale`."""
-    return float(np.spacing(abs(mean))) > _FAR_STEP * scale
 
 
 def digits_notes(target: str, y: Targets, mean: float, scale: float) -> list[str]:

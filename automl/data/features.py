@@ -10,7 +10,7 @@ were learned from.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,19 @@ def one_hot_features(columns: TableColumns, rows: TableRows) -> npt.NDArray[np.f
         features[known, begin + codes[known]] = 1
         begin += column.n_codes
     return features
+
+
+_FAR_STEP = 0.01
+"""Steps between numbers at a column's mean, in its standard deviations, that are worth a line."""
+
+
+def are_digits_lost(
+    mean: Any, scale: Any, kind: type[np.float32] | type[np.float64] = np.float64
+) -> bool:
+    """Return whether numbers of this kind at `mean` are too coarse for values that differ by
+    `scale`; of arrays, whether any are."""
+    steps = np.spacing(np.abs(mean).astype(kind))
+    return bool(((scale > 0) & (steps > _FAR_STEP * scale)).any())
 
 
 N_COLUMN_BINS = 16

@@ -149,19 +149,18 @@ def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Target
         raise ConfigError(f"{len(column)} targets for {len(frame)} rows: give one for each.")
     known = has_target(column, target.reading, verbatim=target.verbatim)
     if not known.any():
-        why = no_targets(column)
-        raise ConfigError(f"No row has a target ({len(frame)} rows, {why}): give some to score by.")
+        raise ConfigError(
+            f"No row has a target ({len(frame)} rows): there is nothing to score by"
+            f"{large_targets(column)}."
+        )
     kept = frame[known] if isinstance(frame, pd.DataFrame) else np.asarray(frame)[known]
     return kept, target.encode(column[known], "the rows")
 
 
-def no_targets(column: pd.Series[Any]) -> str:
-    """Return why no cell of a column is a target (`has_target`)."""
-    n_large = cells.count_too_large(column)
-    if not n_large:
-        return "all of them empty"
-    largest = f"{cells.LARGEST_NUMBER:.2g}"
-    return f"{n_large:,} of them infinite or too large, beyond {largest}: divide them"
+def large_targets(column: pd.Series[Any]) -> str:
+    """Return the end of a message about a column without targets: how many cells are too large."""
+    n_large, largest = cells.count_too_large(column), f"{cells.LARGEST_NUMBER:.2g}"
+    return f"; {n_large:,} are infinite or too large, beyond {largest}: divide them" * (n_large > 0)
 
 
 def _why_no_number(cell: object, reading: NumberReading | None) -> str:

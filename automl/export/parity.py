@@ -80,11 +80,15 @@ _REMEDY = "Try another export.format; what draws random numbers as it predicts c
 def score_differences(
     ours: ScoreArray, theirs: ScoreArray, unit: tuple[float, float]
 ) -> ScoreArray:
-    """Return the difference of each score, in the unit of TOLERANCE."""
+    """Return the difference of each score, in the unit of TOLERANCE.
+
+    Values far from zero may differ by the rounding of two additions in 64 bits.
+    """
     if ours.ndim == 2:
         return np.abs(ours - theirs)
     mean, scale = unit
-    return np.abs(ours - theirs) / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
+    beyond: ScoreArray = (np.abs(ours - theirs) - 2 * np.spacing(np.abs(ours))).clip(0.0)
+    return beyond / (scale * np.maximum(1.0, np.abs(ours - mean) / scale))
 
 
 def _other_labels(

@@ -62,6 +62,13 @@ def test_a_value_is_compared_in_the_deviation_of_the_target() -> None:
     assert compare_scores(ours, ours + np.array([0.0, 1.9]) * TOLERANCE * 100, NAMES[:2], unit)
 
 
+def test_values_far_from_zero_may_differ_by_the_rounding_of_64_bits() -> None:
+    ours, unit = np.array([1e12, 1e12 + 3]), (1e12, 1.0)
+    assert compare_scores(ours, np.nextafter(ours, 0), NAMES[:2], unit).largest == 0
+    with pytest.raises(ParityError):
+        compare_scores(ours, ours + 0.001, NAMES[:2], unit)
+
+
 def test_another_number_of_scores_is_refused() -> None:
     with pytest.raises(ParityError, match=r"\(3, 1\) scores for 3 rows"):
         compare_scores(OURS, OURS[:, :1], NAMES, UNIT)

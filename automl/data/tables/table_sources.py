@@ -33,8 +33,8 @@ from automl.data.target import (
     decide_target,
     detect_target_amounts,
     has_target,
+    large_targets,
     named_rows,
-    no_targets,
     one_class_error,
     verbatim_target,
 )
@@ -79,9 +79,11 @@ def load_table_source(config: DataConfig) -> TableSource:
         reading = detect_target_amounts(column, config.task)
     known = has_target(column, reading, verbatim=verbatim)
     if not known.any():
+        large = large_targets(column)
+        what = "has no usable value" if large else "is empty"
         raise ConfigError(
-            f"data.target={config.target}: no row of data.path={config.path} has a value "
-            f"({len(frame):,} rows, {no_targets(column)}): choose another column."
+            f"data.target={config.target}: the column {what} in all {len(frame)} rows of "
+            f"data.path={config.path}: choose another column{large}."
         )
     n_columns = counted(len(frame.columns) - 1, "column")
     notes = [f"{file.path.name}: {counted(len(frame), 'row')}, {n_columns}."]
@@ -121,12 +123,11 @@ def read_test_table(
     codes = [*verbatim, target.name] if target.verbatim else verbatim
     frame = file.read(target.name, verbatim=codes)
     known = has_target(frame[target.name], target.reading, verbatim=target.verbatim)
-    why = "" if known.any() else no_targets(frame[target.name])
+    large = "" if known.any() else large_targets(frame[target.name])
     frame = frame[known]
     if not len(frame):
         raise file.error(
-            f"no row has a value of {target.name} ({len(known):,} rows, {why}): give a test table "
-            "with targets."
+            f"no row has a value of {target.name}: give a test table with targets{large}."
         )
     return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
 

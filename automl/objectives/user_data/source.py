@@ -15,6 +15,7 @@ import torch
 
 from automl.config import Task
 from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
+from automl.data.features import are_digits_lost
 from automl.errors import AutoMLError, ConfigError
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.user_code import open_inside, resolve_source
@@ -185,17 +186,13 @@ def _digest(parts: SourceParts) -> str:
 
 
 _FIRST_ROWS = 10_000
-_FAR_STEP = 0.01
-"""Steps between the numbers of float32 at a column's mean, in its standard deviations, from which
-on they are worth a line."""
+"""Rows by which it is judged whether float32 holds the user's numbers."""
 
 
-def _are_digits_lost(values: torch.Tensor) -> bool:
+def _are_rounded_away(values: torch.Tensor) -> bool:
     """Return whether float32 is too coarse for a number of the first rows (N, …)."""
-    first = values[:_FIRST_ROWS].double()
-    spread = first.std(0, correction=0)
-    steps = np.spacing(first.mean(0).abs().float().numpy())
-    return bool(((spread.numpy() > 0) & (steps > _FAR_STEP * spread.numpy())).any())
+    first = values[:_FIRST_ROWS].double().numpy()
+    return are_digits_lost(first.mean(0), first.std(0), np.float32)
 
 
 def _notes(parts: SourceParts, source: str, x: torch.Tensor, y: torch.Tensor) -> tuple[str, ...]:
@@ -209,7 +206,7 @@ def _notes(parts: SourceParts, source: str, x: torch.Tensor, y: torch.Tensor) ->
             f"{source}: its {name} lie so far from zero that float32, in which networks compute, "
             "rounds away what they differ by: take a constant off them, and scale them."
             for name, values in sides.items()
-            if (name == "targets" or not holds_whole_numbers(values)) and _are_digits_lost(values)
+            if (name == "targets" or not holds_whole_numbers(values)) and _are_rounded_away(values)
         ]
     if any(isinstance(part, DatasetItems) for part in parts.all.values()):
         notes.append(
