@@ -26,6 +26,7 @@ from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
+from automl.record.texts import counted
 from automl.running.display.console import CommandConsole, open_console
 from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
@@ -88,8 +89,8 @@ def _choose_members(model: TableModel, wanted: int | None) -> tuple[Predictor, s
             "chosen: leave it out, or take predict.model=ensemble."
         )
     if wanted >= n_all:
-        return model.predictor, f", by all of its {n_all} members,"
-    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
+        return model.predictor, f", by all of its {counted(n_all, 'member')},"
+    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {counted(n_all, 'member')},"
 
 
 def _input_and_output(config: Config) -> tuple[str, Path]:
@@ -200,7 +201,7 @@ class PredictProgress:
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
         raise table.file.error(
-            f"none of its {self._n_rows} rows can be read ({first}): mend them."
+            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
             if first
             else "has a header and no rows: give some to score."
         )
@@ -222,7 +223,7 @@ class PredictProgress:
         )
 
     def _rows(self) -> str:
-        return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+        return counted(self._n_rows, "row")
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

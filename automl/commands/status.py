@@ -18,7 +18,7 @@ from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import trial_row
 from automl.running.display.console import open_console, value_text
 from automl.running.display.machine_output import wants_answer, write_answer
@@ -75,7 +75,7 @@ def show_trial(path: Path, number: int) -> None:
     if trial is None:
         raise ConfigError(
             f"status.trial={number}: study {path.name} has no trial of this number; it has "
-            f"{len(record.trials):,}, from 0 on."
+            f"{counted(len(record.trials), 'trial')}, from 0 on."
         )
     reports = sorted((trial.reports or {}).items())
     if wants_answer():

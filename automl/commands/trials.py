@@ -10,6 +10,7 @@ from automl.config import Config, TableFormat
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
+from automl.record.texts import counted
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.running.display.console import open_console
 from automl.running.display.machine_output import wants_answer, write_answer
@@ -33,5 +34,5 @@ def run(config: Config, stored_config: str) -> int:
             frame_to_parquet(frame, file)
         else:
             file.write(frame_text(frame, as_json=kind is TableFormat.json).encode())
-    open_console().say(f"{len(rows):,} trials: {os.path.relpath(output)}")
+    open_console().say(f"{counted(len(rows), 'trial')}: {os.path.relpath(output)}")
     return 0

@@ -27,7 +27,7 @@ from automl.record.study_directory import (
     study_command,
 )
 from automl.record.study_files import StudyFiles
-from automl.record.texts import say_on_stdout, size_text
+from automl.record.texts import counted, say_on_stdout, size_text
 from automl.running.display.machine_output import wants_answer, write_answer
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
@@ -137,7 +137,7 @@ def delete(config: Config, stored_config: str) -> int:
         if study.storage is not None:
             _delete_from_database(study, directory.path)
         _delete_folder(directory.files)
-    runs_text = f", {n_runs} runs of it in MLflow, too" if n_runs else ""
+    runs_text = f", {counted(n_runs, 'run')} of it in MLflow, too" if n_runs else ""
     say_on_stdout(f"study {study.name} is deleted{runs_text}")
     write_answer({"name": study.name, "deleted": True, "n_runs": n_runs})
     return 0

@@ -207,10 +207,9 @@ MAX_CATEGORIES = 64
 """Largest number of features of a category column, the feature for rare categories included."""
 MIN_CATEGORY_SHARE = 0.001
 """A category in fewer of the training rows than this, or in only one row, is rare."""
-FORMATS = tuple(f"automl-columns-{number}" for number in range(1, 8))
+FORMATS = tuple(f"automl-columns-{number}" for number in range(1, 7))
 """Names of the format in the plain form: of plain columns, then with readings, codes, pairs,
-products of three, target encodings, shares of unknown cells. A change of layout or meaning needs a
-new number."""
+products of three, target encodings. A change of layout or meaning needs a new number."""
 TRUTH_BY_NUMBER = {"1": "True", "0": "False"}
 """The truth value that a number stands for in a column of truth values."""
 
@@ -375,17 +374,14 @@ class TableColumns:
             plain.append(values)
         readings = [reading.plain() for reading in self.readings]
         products = [pair for pair in self.pairs if pair.third]
-        unknown = None if self.unknown_shares is None else dict(self.unknown_shares)
-        has_unknown = unknown is not None and bool(unknown or readings)
-        extras = (readings, self.verbatim, self.pairs, products, self.encoded, has_unknown)
-        holds = [True, *map(bool, extras)]
+        holds = [True, *map(bool, (readings, self.verbatim, self.pairs, products, self.encoded))]
         form = FORMATS[max(number for number, is_held in enumerate(holds) if is_held)]
         return {
             "format": form,
             "columns": plain,
             **({"readings": readings} if readings else {}),
             **({"pairs": [pair.plain() for pair in self.pairs]} if self.pairs else {}),
-            **({"unknown": unknown} if has_unknown else {}),
+            **({} if self.unknown_shares is None else {"unknown": dict(self.unknown_shares)}),
         }
 
     @classmethod

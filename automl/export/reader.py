@@ -17,7 +17,7 @@ import math
 import platform
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -28,6 +28,9 @@ import numpy as np
 
 class Model:
     """The model that schema.json describes. Call it with a row; threads may share it."""
+
+    _truths: Set[str] = frozenset()
+    """The names of the columns of truth values."""
 
     def __init__(self, folder: str | Path | None = None, threads: int | None = None) -> None:
         """Open the model in `folder`; None is the folder of this file.

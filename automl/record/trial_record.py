@@ -240,9 +240,11 @@ class TrialFold(TrialRecord):
 
     def take(self, event: TrialEvent) -> None:
         """Update the fold with the next event."""
-        if self.n_starts and self.outcome is None and not isinstance(event, TrialStarted):
+        if isinstance(event, TrialStarted):
+            self.last_seconds = event.time
+        elif self.n_starts and self.outcome is None:  # threads write events not quite in order
             self.seconds += max(0.0, event.time - self.last_seconds)
-        self.last_seconds = event.time
+        self.last_seconds = max(self.last_seconds, event.time)
         match event:
             case MetricsReported():
                 self._take_report(event)
@@ -339,7 +341,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         "n_reports": trial.n_reports,
         "started": trial.started,
         "ended": trial.ended,
-        "seconds": trial.seconds,
+        "seconds": round(trial.seconds, 3),
         "device": trial.device,
         "cause": trial.cause,
     }

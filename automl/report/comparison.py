@@ -219,7 +219,8 @@ def _settings(studies: Sequence[StudyData]) -> ReportSection:
     rows = setting_rows(studies)
     names = [fit_line(data.record.name, 60) for data in studies]
     table = text_table(("setting", *names), rows, n_text=1 + len(names))
-    sentence = f"{len(rows)} settings differ." if rows else "All settings are the same."
+    differ = "1 setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
+    sentence = f"{differ}." if rows else "All settings are the same."
     return ReportSection("settings", "Settings that differ", (sentence,), tables=(table,))
 
 

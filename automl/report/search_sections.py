@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, is_value_returned
 from automl.report.findings import (
     RangeEdge,
@@ -179,8 +179,8 @@ def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]
         more = f"{late} only, so more trials would probably bring little."
     else:
         more = (
-            f"The last {gain.n_since} finished trials brought nothing better, so more trials of "
-            "this space would probably bring little."
+            f"The last {counted(gain.n_since, 'finished trial')} brought nothing better, so more "
+            "trials of this space would probably bring little."
         )
     return [better, more]
 
@@ -244,7 +244,7 @@ def progress_section(data: StudyData) -> ReportSection | None:
         ),
     ]
     best, n = steps[-1], len(steps) - 1
-    improved = "nothing was better" if not n else f"it was improved {n} time{'s' * (n > 1)}"
+    improved = "nothing was better" if not n else f"it was improved {counted(n, 'time')}"
     place = [trial.number for trial in data.ended].index(best.number) + 1
     compared = ", and do not compare with finished ones" if data.record.returns_values else ""
     sentence = (
@@ -253,7 +253,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
         f"{improved}. Pruned trials show their best report until they were stopped{compared}."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
-    notes = (f"{beyond} trials lie beyond the picture, at its edge.",) if beyond else ()
+    lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
+    notes = (f"{lie} beyond the picture, at its edge.",) if beyond else ()
     rows = [
         (
             str(t.number),
@@ -375,7 +376,7 @@ def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, flo
 
 
 def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
-    which = f"the best {n_shown} of {n:,} trials" if n_shown < n else f"{n} trials"
+    which = f"the best {n_shown} of {counted(n, 'trial')}" if n_shown < n else counted(n, "trial")
     pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
     return f"The reports of {which}, the best one thick{pruned}."
 

@@ -58,8 +58,8 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     share = min(1.0, sum(busy.values()) / (swept * len(by_device))) if swept else 1.0
     n_most = max((len(ran) for own in intervals.values() for *_, ran in own), default=0)
     sentences = [
-        f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the "
-        f"sweep's time; at most {n_most} trials ran on one at once."
+        f"{counted(len(by_device), 'device')} trained for {share:.0%} of the sweep's time; at most "
+        f"{counted(n_most, 'trial')} ran on one at once."
     ]
     gaps = [start - end for (_, end), (start, _) in itertools.pairwise(data.spans)]
     if gaps:
@@ -268,11 +268,12 @@ def failures_section(data: StudyData) -> ReportSection | None:
         share = "" if n == n_failed else f", {n} of them"
         place = "" if n == 1 else "first "
         sentences.append(
-            f"{n_failed} of {len(data.ended)} trials failed{share} with {fit_line(cause, 200)} "
-            f"({place}in trial {first})."
+            f"{n_failed} of {counted(len(data.ended), 'trial')} failed{share} with "
+            f"{fit_line(cause, 200)} ({place}in trial {first})."
         )
     if n_large:
-        sentences.append(f"{n_large} trials fit on no device and got no value.")
+        fitted = "1 trial fits" if n_large == 1 else f"{n_large} trials fit"
+        sentences.append(f"{fitted} on no device and got no value.")
     rows = [(str(n), cause, str(first)) for n, cause, first in causes[:20]]
     table = text_table(("trials", "last line", "first trial"), rows, n_text=2)
     if causes:
@@ -300,8 +301,8 @@ def cost_section(data: StudyData) -> ReportSection | None:
     pruned = spent.get(TrialState.PRUNED.value, 0.0)
     useful = spent.get(TrialState.FINISHED.value, 0.0)
     sentence = (
-        f"The trials took {duration_text(sum(spent.values()))} of {len(devices)} device"
-        f"{'s' * (len(devices) > 1)}: {useful / total:.0%} for finished trials, "
+        f"The trials took {duration_text(sum(spent.values()))} of "
+        f"{counted(len(devices), 'device')}: {useful / total:.0%} for finished trials, "
         f"{pruned / total:.0%} for pruned ones, {idle / total:.0%} idle."
     )
     table = text_table(("state", "device time", "share"), rows, bars=bars)
@@ -343,8 +344,8 @@ def families_section(
         ]
         scores = ", ".join(f"{name} {number_text(v)}" for name, v in [*ensemble.scores.items()][:3])
         sentences.append(
-            f"The ensemble of {len(members)} model{'s' * (len(members) > 1)} has {scores} on "
-            f"{ensemble.n_rows:,} rows."
+            f"The ensemble of {counted(len(members), 'model')} has {scores} on "
+            f"{counted(ensemble.n_rows, 'row')}."
         )
         tables.append(
             text_table(
@@ -399,7 +400,11 @@ def config_section(
         (key, value, "changed" if key in changed else "") for key, value in sorted(settings.items())
     ]
     table = text_table(
-        ("setting", "value", ""), rows, title=f"{len(rows)} settings", n_text=3, folded=True
+        ("setting", "value", ""),
+        rows,
+        title=counted(len(rows), "setting"),
+        n_text=3,
+        folded=True,
     )
     made = [
         (

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.record.event_log import encode_event
+from automl.record.study_record import fold_events
 from automl.report.findings import device_seconds
 from automl.report.study_data import read_study_data
-from automl.running.display.study_view import StudyStatus, look_at, read_status
+from automl.running.display.study_view import StudyStatus, look_at, read_status, recorded_view
 from automl.running.display.view import RunningRow, SweepView, WaitingRow, write_view
 from automl.trial import (
     Event,
@@ -133,3 +134,20 @@ def test_all_commands_tell_one_count_and_one_time(study: ReferenceStudy, n_view:
     assert data.worked_seconds(study.events[-1].time) == pytest.approx(study.worked_seconds)
     ended = [state for state in TrialState if state.is_final]
     assert sum(wanted.get(state.value, 0) for state in ended) == len(data.ended)
+
+
+def test_a_trial_that_was_stopped_since_the_last_view_runs_no_more() -> None:
+    """The sweep at work has started another one in its place."""
+    record = fold_events(
+        [
+            SweepStarted(BEGUN, "any", "0" * 32, SETTINGS),
+            TrialStarted(0, BEGUN + 1.0, {"lr": 0.1}, "cpu"),
+            InterruptedOutcome(0, BEGUN + 3.0, "stopped by a command"),
+            TrialStarted(1, BEGUN + 3.0, {"lr": 0.2}, "cpu"),
+        ]
+    )
+    ran = RunningRow(0, "cpu", {}, 1.0, None, {})
+    view = SweepView("any", "", BEGUN + 2.0, 20, "val_loss", {"running": 1}, running=(ran,))
+    shown = recorded_view(view, record, is_swept=True)
+    assert {state: n for state, n in shown.counts.items() if n} == {"running": 1, "interrupted": 1}
+    assert shown.running == ()

@@ -54,7 +54,7 @@ def learned() -> Preprocessing:
     assert set(kinds.values()) == {"number", "category", "date", "text", "frequency"}
     fitted = Preprocessing.fit(FRAME, readings)
     _, tally = fitted.read_cells(FRAME)
-    plain = {**fitted.columns.plain(), "format": "automl-columns-7", "unknown": {}}
+    plain = {**fitted.columns.plain(), "unknown": {}}
     assert fitted.columns.unknown_share("city") is None
     plain["unknown"] = unknown_shares(tally)
     again = Preprocessing.from_plain(json.loads(json.dumps(plain)))
@@ -106,7 +106,7 @@ def test_unknown_cells_that_training_had_as_well_are_nothing_new() -> None:
     frame = pd.DataFrame({"name": ["a", "b", *(f"once {n}" for n in range(8))] * 1, "x": range(10)})
     frame = pd.concat([frame, frame.replace(regex="once", value="twice")], ignore_index=True)
     fitted = Preprocessing.fit(frame)
-    columns = fitted.columns.plain() | {"format": "automl-columns-7", "unknown": {"name": 0.8}}
+    columns = fitted.columns.plain() | {"unknown": {"name": 0.8}}
     known = Preprocessing.from_plain(columns)
     later = frame.assign(name=[f"new {n}" for n in range(20)])[:5]
     assert known.columns.unknown_share("name") == 0.8

@@ -139,6 +139,10 @@ class ChunkedTable:
             frame = parquet_to_frame(batch)
             frame = frame[[names[c] for c in self.columns]]
             frame.columns = pd.Index(self.columns)
+            for name in self.texts:  # whole numbers stay whole beside missing cells
+                frame[name] = batch.column(names[name]).to_pandas(
+                    integer_object_nulls=True, date_as_object=False
+                )
             n_rows, end = len(frame), begin + len(frame)
             chunk = TableChunk(n_rows, frame, np.arange(n_rows), (), end / max(1, n_all))
             yield chunk, np.arange(begin + 1, end + 1)

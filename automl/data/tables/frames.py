@@ -40,12 +40,18 @@ def frame_from_records(
 ) -> Frame:
     """Return a frame with a line for each row: `columns` first, then all other keys of the rows.
 
-    Columns of Unix seconds whose names are `started` or `ended` become times in UTC.
+    Columns of Unix seconds whose names are `started` or `ended` become times in UTC. Whole numbers
+    stay whole beside missing cells (Int64).
     """
     import pandas as pd  # takes 0.4 s, which only callers that want a frame should wait
 
     names = dict.fromkeys((*columns, *(name for row in rows for name in row)))
-    frame = pd.DataFrame(list(rows), columns=list(names)).set_index(index)
+    frame = pd.DataFrame(list(rows), columns=list(names))
+    for name in names:
+        cells = [row.get(name) for row in rows]
+        if frame[name].dtype.kind == "f" and {*map(type, cells)} == {int, type(None)}:
+            frame[name] = pd.array(cells, dtype="Int64")
+    frame = frame.set_index(index)
     for name in ("started", "ended"):
         if name in frame:
             frame[name] = pd.to_datetime(

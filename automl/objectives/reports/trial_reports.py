@@ -305,10 +305,10 @@ class TrialReports:
             numbers |= {n: v for n, v in self._measured().items() if n not in numbers}
         is_newest = not is_repeated or step == self.last_step
         self._store_report(step, numbers)
-        if numbers or not is_repeated:
-            self._keep_verdict(
-                self._emit(MetricsReported(self.spec.number, time.time(), step, numbers))
-            )
+        number, now = self.spec.number, time.time()
+        is_news = bool(numbers) or not is_repeated
+        news = MetricsReported(number, now, step, numbers) if is_news else StillRunning(number, now)
+        self._keep_verdict(self._emit(news))
         if self.goal.metric in numbers:
             # The memory peak, measured in this process since the trial began or continued.
             for peak in self.peak_reporter.grown(self.spec.number):

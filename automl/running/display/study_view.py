@@ -232,8 +232,10 @@ def _open_rows(
     view: SweepView, record: StudyRecord
 ) -> tuple[tuple[RunningRow, ...], tuple[WaitingRow, ...]]:
     """Return the rows of `view` whose trials run, or wait, by the record too."""
-    ended = {number for number, trial in record.trials.items() if trial.state.is_final}
-    rows = tuple(row for row in view.running if row.number not in ended)
+    states = {number: trial.state for number, trial in record.trials.items()}
+    ended = {number for number, state in states.items() if state.is_final}
+    stopped = {number for number, state in states.items() if state is not TrialState.RUNNING}
+    rows = tuple(row for row in view.running if row.number not in stopped)
     gone = ended | {row.number for row in rows}
     return rows, tuple(row for row in view.waiting if row.number not in gone)
 

@@ -222,7 +222,8 @@ class SweepView:
     seconds: float = 0.0
     """Seconds since this sweep began."""
     seconds_left: float | None = None
-    """Estimate from the trials that this sweep ended. None before the first one."""
+    """Estimate from when trials of this sweep ended. None before enough have, or if the next end is
+    overdue."""
     n_undelivered: int = 0
     """Number of events that MLflow has not confirmed yet."""
     trouble: str | None = None
@@ -254,6 +255,12 @@ class SweepView:
         """The progress as `7/20`, or `7` if only time ends the study."""
         total = f"/{self.n_trials}" if self.n_trials < UNLIMITED_N_TRIALS else ""
         return f"{self.n_ended}{total}"
+
+    @property
+    def progress_text(self) -> str:
+        """The progress with its noun: `7/20 trials`, `1 trial`."""
+        n = self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else self.n_ended
+        return f"{self.progress} trial{'s' * (n != 1)}"
 
     @property
     def share_done(self) -> float:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
+from automl.config import UNLIMITED_N_TRIALS
+from automl.running.display.time_left import TimeLeft, within_time_limit
 from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
     BestRow,
@@ -48,7 +50,7 @@ class SweepViewer:
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
         self._began_seconds = called_seconds
-        self._n_ended_before = self.n_ended
+        self._time_left = TimeLeft()
         self._best_values = parts.log.record.best_values()
         self._results: dict[int, FinishedOutcome] = {}
         """The outcomes of which a row shows more than the value."""
@@ -112,7 +114,7 @@ class SweepViewer:
             devices=_device_rows(loop),
             failures=self._failures.rows(),
             seconds=seconds,
-            seconds_left=self._seconds_left(seconds, loop.n_trials),
+            seconds_left=self._seconds_left(seconds, loop),
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
@@ -164,31 +166,24 @@ class SweepViewer:
         counts = self._parts.study.counts()
         return sum(n for state, n in counts.items() if state.is_final)
 
-    def _seconds_left(self, seconds: float, n_trials: int) -> float | None:
-        ended, limit = self.n_ended, self._parts.config.study.timeout_seconds
-        return seconds_left(seconds, ended - self._n_ended_before, n_trials - ended, limit)
+    def _seconds_left(self, seconds: float, loop: LoopSnapshot) -> float | None:
+        left = self._time_left.look(
+            seconds,
+            n_ended=self.n_ended,
+            n_paused=self._parts.study.counts()[TrialState.PAUSED],
+            n_running=len(loop.running),
+            n_trials=loop.n_trials,
+            is_held=loop.is_held,
+        )
+        limit_seconds = self._parts.config.study.timeout_seconds
+        has_total = loop.n_trials < UNLIMITED_N_TRIALS
+        return within_time_limit(left, seconds, limit_seconds, has_total=has_total)
 
 
 def _device_rows(loop: LoopSnapshot) -> tuple[DeviceRow, ...]:
     if loop.reading is None or loop.reading.error is not None:
         return ()
     return tuple(device_row(account, loop.reading) for account in loop.accounts)
-
-
-def seconds_left(
-    seconds: float, n_ended: int, n_to_come: int, timeout_seconds: float | None
-) -> float | None:
-    """Return the estimated seconds at the pace so far, at most up to the time limit.
-
-    None before the first trial ended, and after the time limit, when the length of the last trials
-    is unknown.
-    """
-    if n_ended <= 0:
-        return None
-    left = seconds / n_ended * n_to_come
-    if timeout_seconds is None:
-        return left
-    return min(left, timeout_seconds - seconds) if seconds < timeout_seconds else None
 
 
 def seconds_per_step(first: MetricsReported | None, latest: MetricsReported | None) -> float | None:

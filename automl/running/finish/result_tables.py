@@ -23,7 +23,7 @@ from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
 from automl.record.study_directory import study_command
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.texts import Say, fit_line, size_text
+from automl.record.texts import Say, counted, fit_line, size_text
 from automl.running.display.console import (
     aligned_lines,
     duration_text,
@@ -273,7 +273,7 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     n_open = sum(study.counts()[state] for state in (TrialState.RUNNING, TrialState.PAUSED))
     if before >= config.decided_n_trials and not n_open:
         yield (
-            f"study {study.name} has {before} trials already, "
+            f"study {study.name} has {counted(before, 'trial')} already, "
             f"study.n_trials={config.decided_n_trials} asks for no more; go on with: "
             f"{parts.prepared.how_to_go_on(n_trials=before + 20)}"
         )
@@ -330,11 +330,11 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]
     yield from aligned_lines(COLUMNS, shown, n_left=3)
     if (n_more := len(rows) - MAX_COLUMNS_SHOWN) > 0:
-        yield f"and {n_more:,} more columns: {study_command('columns', study)}"
+        yield f"and {counted(n_more, 'more column')}: {study_command('columns', study)}"
 
 
 def how_far(study: StudyConfig) -> str:
     """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
     if study.decided_n_trials < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
-        return f"to {study.decided_n_trials} trials"
+        return f"to {counted(study.decided_n_trials, 'trial')}"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -30,11 +30,12 @@ from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
-from automl.running.display.view import write_view
+from automl.running.display.view import SweepView, write_view
 from automl.running.display.viewer import SweepViewer
 from automl.running.finish import result_tables
 from automl.running.finish.automatic_refit import SweepRefit, SweepRefitResult
@@ -174,8 +175,8 @@ class SweepFinisher:
         lag, why = self._parts.delivery.lag(), self._parts.delivery.trouble() or "its time is up"
         command = study_command("sync", self._parts.config.study)
         return (
-            f"MLflow has not taken {lag} events ({why}); nothing is lost. Deliver them with: "
-            f"{command}"
+            f"MLflow has not taken {counted(lag, 'event')} ({why}); nothing is lost. Deliver them "
+            f"with: {command}"
         )
 
     def _how(self) -> str:
@@ -324,7 +325,7 @@ class SweepFinisher:
         if self._signals.first is not None and self._stop not in EXIT_CODES:
             delivery.hurry(self._parts.config.study.grace_seconds)
         lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
-        name = f"delivering {lag} events to MLflow"
+        name = f"delivering {counted(lag, 'event')} to MLflow"
         with long_step(name, self._say, detail=to_go) if lag else nullcontext():
             delivered = delivery.drain(DRAIN_SECONDS)
         if not delivered:
@@ -351,7 +352,7 @@ class SweepFinisher:
             )
         for line in self._questions.found(at_end=True):
             self._say(line)
-        for line in failure_lines(view):
+        for line in () if self._is_named_at_end(view) else failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
@@ -370,6 +371,10 @@ class SweepFinisher:
             open_console().table(*self._score_table, n_left=2)
         if self._skill_warning:
             self._say(self._skill_warning)
+
+    def _is_named_at_end(self, view: SweepView) -> bool:
+        """Return whether the error that ends the sweep names the only cause of failures."""
+        return self._loop.is_hopeless and len(view.failures) == 1
 
     def _write_answer(self) -> None:
         """Write how the sweep ended for a program, if one has asked (`--json`)."""
@@ -416,7 +421,9 @@ class SweepFinisher:
                 raise error
             raise AutoMLError(f"{type(error).__name__}: {error}") from error
         if self._stop is StopReason.FAILING:
-            raise SweepFailedError(f"stopped: trials keep failing with one error: {last_failure}")
+            is_hopeless = self._loop.is_hopeless
+            how = "any trial would fail so" if is_hopeless else "trials keep failing with one error"
+            raise SweepFailedError(f"stopped: {how}: {last_failure}")
         if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
         cause = "" if last_failure is None else f"; the last error: {last_failure}"

@@ -178,6 +178,8 @@ class LoopSnapshot:
     """Why no new trial is asked for now."""
     asking_ended: str | None = None
     """Why no new trial is asked for any more though the total is not reached."""
+    is_held: bool = False
+    """Whether no trial may start now, whatever the devices have."""
     shortage: DeviceShortage | None = None
     """The shortage of devices. None if no trial waits for a device."""
     reading: DeviceReading | None = None
@@ -189,6 +191,8 @@ class LoopSnapshot:
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: str | None = None
+    is_hopeless: bool = False
+    """Whether any other trial would fail as the last one did."""
     """Why the last trial that failed, or that fits on no device, came to that end."""
 
 

@@ -23,6 +23,7 @@ from automl.objectives.reports.report_values import (
 from automl.record.event_log import EventLog
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import RequestAnswer, StudyRequest
+from automl.record.texts import counted
 from automl.record.trial_record import (
     LEASE_ENDED_CAUSE,
     TrialFold,
@@ -282,7 +283,8 @@ class OutsideTrials:
         number, n_asked = result.trial, self._study.n_asked
         if number >= n_asked:
             raise ConfigError(
-                f"tell.trial={number}: never asked for; the study has {n_asked} trials, from 0 on."
+                f"tell.trial={number}: never asked for; the study has {counted(n_asked, 'trial')}, "
+                "from 0 on."
             )
         if number in self.free:
             raise ConfigError(f"tell.trial={number}: nobody was given it yet; the next ask is.")

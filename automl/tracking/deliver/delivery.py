@@ -26,7 +26,7 @@ from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.studies import is_study_held
 from automl.record.study_files import StudyFiles
-from automl.record.texts import Say, say_on_stdout
+from automl.record.texts import Say, counted, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import LineCounter, read_delivered_runs
 from automl.tracking.deliver.process import (
     DELIVERY_NICENESS,
@@ -191,7 +191,7 @@ class DeliverySupervisor:
         with self._changed:
             if self._trouble is None and self._n_refusals:
                 return (
-                    f"{self._n_refusals} values refused, the last: {self._last_refusal} "
+                    f"{counted(self._n_refusals, 'value')} refused, the last: {self._last_refusal} "
                     f"(see {self._errors_path})"
                 )
             return self._trouble
@@ -316,6 +316,8 @@ class DeliverySupervisor:
                     self._set_trouble(None)
                 case {"trouble": trouble}:
                     self._set_trouble(trouble)
+                case {"note": str(text)}:
+                    logger.warning("%s", text)
                 case {"refusal": str(text)}:
                     self._n_refusals += 1
                     self._last_refusal = text
@@ -376,7 +378,7 @@ def deliver_study(
             lock_wait_seconds=wait_seconds,
         ) as delivery,
     ):
-        step.detail = lambda: f"{delivery.lag()} events to go"
+        step.detail = lambda: f"{counted(delivery.lag(), 'event')} to go"
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
@@ -387,8 +389,8 @@ def deliver_study(
                     "resume the study, which writes it again."
                 )
             raise AutoMLError(
-                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
-                "the same command again when it answers."
+                f"MLflow has not taken {counted(delivery.lag(), 'event')} ({trouble}); nothing is "
+                "lost: run the same command again when it answers."
             )
     say(f"MLflow has all of study {study_directory.name}: delivered events: {n_events}")
     return 0

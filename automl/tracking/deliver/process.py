@@ -269,12 +269,17 @@ class _DeliveryLoop:
 
 
 def _open_database_early(uri: TrackingUri) -> None:
-    """Open an existing database while the parent prepares (1 s), without showing errors."""
+    """Open an existing database while the parent prepares (1 s), without showing errors.
+
+    One of an older MLflow is left alone: it is migrated later, where that can be said.
+    """
     path = uri.sqlite_path
     if path is None or not path.exists() or path.stat().st_size == 0:
         return
-    from automl.tracking.mlflow_store import open_client
+    from automl.tracking.mlflow_store import is_older_database, open_client
 
+    if is_older_database(path):
+        return
     fd, before = os.open(os.devnull, os.O_WRONLY), os.dup(2)
     os.dup2(fd, 2)
     try:
@@ -302,7 +307,7 @@ def _open_runs(
         channel.send(refusal=redact_text(text, uri.secrets))
 
     with _send_warnings(uri, channel):
-        client = open_client(uri)
+        client = open_client(uri, lambda text: channel.send(note=redact_text(text, uri.secrets)))
         runs = MlflowRuns(client, uri, report_refusal)
         keeps = job.checkpoints != KeepCheckpoints.none.value
         if uri.is_server and job.before_trials and keeps and job.study is not None:

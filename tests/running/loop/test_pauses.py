@@ -50,7 +50,7 @@ class PausingWorld(World):
         metrics = StudyMetrics((StudyMetric("val_loss", Direction.minimize),))
         self.standings = StudyStandings(metrics, pruner)
         self.pauses = PausedTrials(self.standings, threading.Lock())
-        self.may_promote = self.pauses.may_promote
+        self.may_promote = self.pauses.may_promote  # type: ignore[method-assign]
         self.steps: dict[int, list[int]] = {}
         """The steps that each trial has reported."""
 
