@@ -132,11 +132,9 @@ class PeerSweeps:
         """Read at once what other sweeps did, and return whether the database answers."""
         return self._study.hear()
 
-    def deliveries(self, study: StudyConfig) -> SharedDeliveryJob:
+    def deliveries(self, study: StudyConfig) -> SharedDeliveryJob | None:
         """Return what this sweep delivers to MLflow from now on."""
-        assert study.storage is not None
-        assert study.name is not None
-        return SharedDeliveryJob(study.storage, study.name, self._shared.sweep)
+        return SharedDeliveryJob.of(study, self._shared.sweep)
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease

@@ -46,7 +46,7 @@ def check_artifacts(
     `parent` is the study's own run, if it is known: its experiment counts, whatever the name.
     """
     try:
-        known = _find_experiment(runs, study, parent)
+        known = runs.find_study(study, filter(None, [parent]))
         experiment = known or runs.open_experiment(study.name)
         place = str(repeat_lost(client.get_experiment, experiment).artifact_location)
         if (refusal := _find_refusal(place, uri)) is None:
@@ -61,17 +61,6 @@ def check_artifacts(
         "what stands before it pass PUT; an experiment keeps its old place, then choose another "
         "study.name; or do without checkpoints in MLflow: tracking.checkpoints=none."
     )
-
-
-def _find_experiment(runs: MlflowRuns, study: StudyRef, parent: str | None) -> str | None:
-    """Return the id of the study's experiment; None if it does not exist."""
-    if (
-        parent is not None
-        and (found := runs.find_experiment_of_run(parent, study.uuid)) is not None
-    ):
-        return found
-    names = map(runs.find_experiment, (study.name, *study.former_names))
-    return next((found for found in names if found is not None), None)
 
 
 def _find_refusal(place: str, uri: TrackingUri) -> str | None:

@@ -129,6 +129,17 @@ class MlflowRuns:
             self._set_stage(experiment.experiment_id, "active")
         return str(experiment.experiment_id)
 
+    def find_study(self, study: StudyRef, parents: Iterable[str]) -> str | None:
+        """Return the id of the study's experiment, even if it is deleted; None: there is none.
+
+        It has the study's own run, which may be one of `parents`, or else one of its names.
+        """
+        for parent in parents:
+            if (found := self.find_experiment_of_run(parent, study.uuid)) is not None:
+                return found
+        names = map(self.find_experiment, (study.name, *study.former_names))
+        return next((found for found in names if found is not None), None)
+
     def store_id(self, experiment: str) -> str:
         """Return the id of the store that has this experiment, whatever the store's address is.
 

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
@@ -66,18 +66,19 @@ class SharedDeliveryJob:
     """The URL of the database, with credentials; never show it."""
     study: str
     """The name of the study in the database."""
-    sweep: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sweep: str
     """The id of the sweep that holds the trials.
 
     A new id holds none, so that the trials that other sweeps hold are left to them.
     """
 
     @classmethod
-    def of(cls, study: StudyConfig) -> SharedDeliveryJob | None:
-        """Return the job of a command that runs no trials; None if the study is not shared."""
+    def of(cls, study: StudyConfig, sweep: str | None = None) -> SharedDeliveryJob | None:
+        """Return the job of a sweep, or of a command that runs no trials; None if the study is not
+        shared."""
         if not study.shared or study.storage is None or study.name is None:
             return None
-        return cls(study.storage, study.name)
+        return cls(study.storage, study.name, sweep or uuid.uuid4().hex)
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,7 @@ class SharedConfirmations(DeliveryConfirmations):
                 raise StorageError(f"{self.database.where} has no study {self._study_name}")
             parents = delivery_tables.noted_parents(cursor, found.id)
         runs, study = self._runs, self._study
-        delivered = (runs.find_experiment_of_run(parent, study.uuid) for parent in parents)
-        experiment = next(filter(None, delivered), None) or runs.open_experiment(study.name)
+        experiment = runs.find_study(study, parents) or runs.open_experiment(study.name)
         return StoreDeliverer(found.id, runs.store_id(experiment), self.sweep)
 
     def delivery(

@@ -59,3 +59,24 @@ def test_a_trial_whose_end_this_version_cannot_read_keeps_no_sweep_alive(
     ours._shared._look()
     assert ours._standings.is_running(trial.number), "nothing was heard of its end"
     assert not others.may_run()
+
+
+def test_a_trial_of_another_sweep_runs_there_until_that_gives_it_back(
+    join: Join, tmp_path: Path
+) -> None:
+    """It is none that was interrupted, and one that has just ended here is not of another."""
+    ours, other = join(GridSampler(), 100), join(GridSampler(), 100)
+    with StudyDirectory.open(StudyConfig(name="a", dir=str(tmp_path)), must_exist=False) as opened:
+        together = PeerSweeps(ours._shared, ours, opened)
+    own = ours.ask()
+    assert own is not None
+    assert other.ask() is not None
+    assert ours._shared.pull()
+    ours.add_news()
+    assert together.n_running() == 1
+    ours._shared.log.let_go([own.number])
+    assert together.n_running({own.number}) == 1
+    with ours._shared._main_database.transaction() as cursor:
+        study_tables.give_back_trials(cursor, 1, other._shared.sweep)
+    ours._shared._look()
+    assert together.n_running({own.number}) == 0
