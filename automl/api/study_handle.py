@@ -112,8 +112,8 @@ class StudyHandle:
 
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
-        `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`,
-        and `cause` if the trial did not finish."""
+        `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC),
+        `seconds` in which the trial ran, `device`, and `cause` if the trial did not finish."""
         from automl.data.tables.frames import frame_from_records
 
         rows = [trial_row(trial) for trial in read_study(self.path).trials.values()]

@@ -24,6 +24,7 @@ def run(config: Config, stored_config: str) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
     from automl.running.refit.refit_task import make_refit_task, refuse_unfit_settings
+    from automl.running.setup.early_refusals import refuse_early
 
     refuse_unfit_settings(config)
     path = study_path(config.study).absolute()  # an objective may change the directory
@@ -33,6 +34,7 @@ def run(config: Config, stored_config: str) -> int:
     config = as_searched(config, record)
     winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
     task = make_refit_task(config, path, record, winner)
+    refuse_early(task.config)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
             from automl.running.setup.warm_start import warm_up_processes

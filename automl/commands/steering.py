@@ -57,10 +57,12 @@ def enqueue(config: Config, stored_config: str) -> int:
     path, n_trials = study_path(config.study), 0
     with open_requests(config.study, path) as requests:
         is_served = requests.is_served()
+        earlier = [] if is_served else [r for r in requests.pending() if r.kind == "enqueue"]
     if not is_served:
         _check_points(points, config)
         fetch_shared_study(config.study)
-        n_trials = len(read_study(path).trials) + len(points)
+        n_waiting = sum(len(request.arguments["points"]) for request in earlier)
+        n_trials = len(read_study(path).trials) + n_waiting + len(points)
     arguments = {"points": points, "outside": given.outside}
     more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
     return ask_sweep(path, config.study, "enqueue", arguments, later=more)

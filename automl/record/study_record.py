@@ -50,6 +50,8 @@ from automl.trial import (
 )
 from automl.trial.step_runs import StepRuns
 
+FILE_OF = "the file of "
+"""Beginning of the name of a digest of a file; the name of the setting follows."""
 TOTAL_SETTING = "study.n_trials"
 STORAGE_SETTING = "study.storage"
 """The setting that names a database; of one that sweeps share, `is_shared_storage` is true."""
@@ -64,6 +66,8 @@ class SweepRecord:
     """Settings that differ from those of the sweep before."""
     end: SweepEnded | None = None
     """The end of the sweep; None: it runs or was killed, and the study's lock tells which."""
+    changed_code: tuple[str, ...] = ()
+    """The parts of the user's code that were others in the sweep before: `objective.target`."""
     last_seconds: float = 0.0
     """The time of the sweep's last event (Unix seconds)."""
 
@@ -91,6 +95,21 @@ class StudyRecord:
     """The time in which devices had a trial to run, summed over the devices."""
     edits: tuple[StudyEdited, ...] = ()
     """The edits of the study, those that were taken back included, in log order."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The last digest of each part of the user's code."""
+
+    @property
+    def n_begun(self) -> int:
+        """The number of trials that were begun."""
+        return max(self.trials, default=-1) + 1
+
+    def code_changes(self) -> list[str]:
+        """Return a line for each sweep whose code was other than that of the sweep before."""
+        return [
+            f"{code_change_text(sweep.changed_code, sweep.start.n_trials)}: {MIXED_CODE}"
+            for sweep in self.sweeps
+            if sweep.changed_code
+        ]
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -241,6 +260,22 @@ class StudyRecord:
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
 
 
+def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the digests that differ, without a file whose function differs."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return tuple(name for name in changed if name.partition(FILE_OF)[2] not in changed)
+
+
+def code_change_text(changed: Sequence[str], n_trials: int) -> str:
+    """Return what changed after so many trials."""
+    verb = "have" if len(changed) > 1 else "has"
+    return f"{' and '.join(changed)} {verb} changed since trial {n_trials - 1}"
+
+
+MIXED_CODE = "later values are those of other code, and the sampler learns from both"
+"""What a change of code means for the values of a study."""
+
+
 def last_standing_edit(edits: Sequence[StudyEdited]) -> StudyEdited | None:
     """Return the last edit that takes none back and was not taken back; None: there is none."""
     taken_back = {edit.undoes for edit in edits}
@@ -366,6 +401,8 @@ class StudyFold:
         """The evaluations by digest of the rows and by models."""
         self._ensemble: EnsembleBuilt | None = None
         self._edits: dict[str, StudyEdited] = {}
+        self._code: dict[str, str] = {}
+        """The last digest of each part of the user's code."""
         self._n_trials: int | None = None
 
     def take(self, event: Event) -> None:
@@ -408,6 +445,7 @@ class StudyFold:
             n_trials=self._n_trials,
             device_seconds=self.device_time.seconds(),
             edits=tuple(self._edits.values()),
+            code=dict(self._code),
         )
 
     def _begin(self, event: SweepStarted) -> None:
@@ -417,7 +455,9 @@ class StudyFold:
         settings = event.settings.items()
         changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
         self._last_settings |= event.settings
-        self._sweeps.append(SweepRecord(event, changed))
+        code = changed_code(self._code, event.code) if event.n_trials else ()
+        self._code |= event.code
+        self._sweeps.append(SweepRecord(event, changed, changed_code=code))
         self._last_seconds.append(event.time)
         self._take_total(event.settings.get(TOTAL_SETTING))
         self.device_time.take(event)

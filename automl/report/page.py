@@ -73,8 +73,9 @@ def report_sections(
     cost = cost_section(data)
     glance = [part.sentences[0] for part in (params, failures, cost) if part is not None]
     verdict = verdict_section(data)
+    code = [f"{line}." for line in data.record.code_changes()]
     made = (
-        replace(verdict, sentences=(*verdict.sentences, *glance)),
+        replace(verdict, sentences=(*verdict.sentences, *code, *glance)),
         next_section(data, study, overrides),
         front_section(data) or progress_section(data),
         failures,

@@ -153,7 +153,8 @@ def make_mlflow_database(path: Path, say: Say = logger.warning) -> None:
 def is_older_database(path: Path) -> bool:
     """Return whether a file is a database that MLflow migrates as it opens it: one of MLflow's that
     lacks a table."""
-    from mlflow.store.db.utils import Base  # MLflow itself imports it to open any database
+    # MLflow itself imports it there to open any database, with all of its tables.
+    from mlflow.store.db.utils import Base  # type: ignore[attr-defined]
 
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:

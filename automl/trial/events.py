@@ -265,6 +265,11 @@ class SweepStarted:
     """Flat settings (`training.epochs` → `20`) without credentials: the parent run's params."""
     config: str = ""
     """The text of `config.yaml`, in case that is damaged; empty in earlier versions' events."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the user's code by what it is (`objective.target`); empty where there is none, and
+    in earlier versions' events."""
+    n_trials: int = 0
+    """The number of trials that earlier sweeps began; 0 in earlier versions' events, too."""
 
 
 @dataclass(frozen=True)

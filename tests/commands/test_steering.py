@@ -43,6 +43,17 @@ def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixtu
     assert f"automl resume study.name={study.name}" in capsys.readouterr().out
 
 
+def test_the_total_has_room_for_all_points_that_wait(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that the last answer names tries all of them."""
+    of_two = replace(of_study(study), study=replace(of_study(study).study, n_trials=2))
+    write(study, *(TrialStarted(n, 1.0, {"lr": 0.5}, "cpu") for n in range(2)))
+    for n_points in (1, 2, 3):
+        enqueue(replace(of_two, enqueue=EnqueueConfig(params={"lr": 0.5})), "")
+        assert f"study.n_trials={2 + n_points}\n" in capsys.readouterr().out
+
+
 def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text("lr,opt\n0.5,sgd\n1e-3,\n")

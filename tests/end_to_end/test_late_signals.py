@@ -113,7 +113,7 @@ def told_command(done: Done) -> list[str]:
 
 @pytest.mark.slow
 @settings(
-    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(number=st.sampled_from(STOP_SIGNALS), n_lines=st.integers(1, 18))
 @example(number=signal.SIGUSR1, n_lines=1)

@@ -74,13 +74,13 @@ def test_what_models_are_given_depends_on_no_offset_and_no_scale(
             ((part.y - data.target_mean) / data.target_scale)
             for data, part in ((near, ours), (far, theirs))
         ]
-        np.testing.assert_allclose(*outputs, atol=1e-6 + 10 * coarse)
+        np.testing.assert_allclose(outputs[0], outputs[1], atol=1e-6 + 10 * coarse)
         cells = [
             scaled_numbers(data.columns, part.rows) for data, part in ((near, ours), (far, theirs))
         ]
-        np.testing.assert_allclose(*cells, atol=1e-6 + 10 * coarse)
+        np.testing.assert_allclose(cells[0], cells[1], atol=1e-6 + 10 * coarse)
         unit = far.target_mean, far.target_scale
-        guesses = 0.5 * outputs[1][:, None]
+        guesses = 0.5 * outputs[1][:, None].astype(np.float64)
         scores = make_predictions(Task.regression, guesses, theirs.y, *unit).scored()
         assert scores["loss"] == pytest.approx(np.mean((0.5 * outputs[1]) ** 2), rel=1e-3)
         assert scores["r2"] == pytest.approx(0.75, abs=0.02)

@@ -51,9 +51,9 @@ class Reference:
     """The settings before each edit that stands."""
     n_edits: int = 0
     points: list[dict[str, float]] = field(default_factory=list)
-    """Enqueued points that a sweep has taken up, or must."""
-    waiting_points: int = 0
-    """The number of these that no sweep has seen yet."""
+    """Enqueued points; each is to be a trial's params."""
+    n_requested: int = 0
+    """The number of points, the last ones, that no sweep has seen yet."""
     stops: set[int] = field(default_factory=set)
     """Trials that the next sweep ends."""
     stopped: set[int] = field(default_factory=set)
@@ -108,14 +108,21 @@ class Reference:
         )
         assert trial.state != "failed" or trial.cause == CAUSE
 
-    def check_points(self, study: LoggedStudy, n_waiting: int = 0) -> None:
-        """Every enqueued point is the params of a trial of its own; so many may wait."""
+    def untried(self, study: LoggedStudy, n_last: int = 0) -> list[dict[str, float]]:
+        """Return the points, but for so many of the last, that no trial of its own has yet."""
         found = [trial.params for trial in study.trials.values()]
         missing = []
-        for point in self.points:
-            match = next((p for p in found if point.items() <= p.items()), None)
-            missing.append(point) if match is None else found.remove(match)
-        assert len(missing) <= n_waiting, f"never tried: {missing}"
+        for point in self.points[: len(self.points) - n_last]:
+            match = next((params for params in found if point.items() <= params.items()), None)
+            if match is None:
+                missing.append(point)
+            else:
+                found.remove(match)
+        return missing
+
+    def n_asked(self, study: LoggedStudy) -> int:
+        """Return how many trials were asked for, with those that wait for room in a sweep."""
+        return len(study.trials) + len(self.untried(study, self.n_requested))
 
     # --- what answers must say -------------------------------------------------------------------
 

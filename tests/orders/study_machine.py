@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
+from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -38,6 +39,7 @@ WORDS = (
     "execution=inline",
     f"admission.max_concurrent_trials={N_AT_ONCE}",
     "admission.request=1MiB",
+    "training.checkpoint_every_seconds=3600",  # a trial that holds is to log nothing
     "sampler=random",
     "pruner=none",
 )
@@ -51,16 +53,21 @@ has_own_sweeps = precondition(lambda self: not self.is_outside_study)
 
 
 class StudyMachine(RuleBasedStateMachine):
-    """One study in a folder of its own. `database`: an empty store of MLflow."""
+    """One study in a folder of its own."""
 
-    def __init__(self, database: Path) -> None:
+    database: ClassVar[Path]
+    """An empty store of MLflow; see `machine_with`."""
+
+    def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="orders-"))
-        shutil.copyfile(database, self.folder / "mlflow.db")
+        shutil.copyfile(self.database, self.folder / "mlflow.db")
         self.program = Program(self.folder)
         self.sweep: Running | None = None
         self.model = Reference("", Settings(1, {}))
         self.is_outside_study = self.has_runs = self.may_refit = False
+        self.left = set[int]()
+        """Trials that the sweep at work has left to the next one."""
         self.go_on: tuple[str, ...] = ()
         """The words that the answer to the last `enqueue` named besides the study's name."""
 
@@ -103,7 +110,6 @@ class StudyMachine(RuleBasedStateMachine):
             self._wait_for_quiet()
         study = self.log()
         self.model.check_log(study)
-        self.model.check_points(study, self.model.waiting_points)
         answers = ask_all(self.folder, self.model.name)
         self.model.check_answers(answers, study, time.time())
         if study.trials:
@@ -161,8 +167,8 @@ class StudyMachine(RuleBasedStateMachine):
     def _sweep_begins(self) -> None:
         self.model.stopped |= self.model.stops
         self.model.stops.clear()
-        self.model.waiting_points = 0
-        self.left: set[int] = set()
+        self.model.n_requested = 0
+        self.left.clear()
         self.model.end = None
 
     def _sweep_has_ended(self, end: str | None) -> None:
@@ -208,7 +214,7 @@ class StudyMachine(RuleBasedStateMachine):
         study = self.log()
         n_final = sum(trial.is_final for trial in study.trials.values())
         assert n_final == self.model.settings.n_trials - len(self.left), "all trials have ended"
-        self.model.check_points(study)
+        assert not self.model.untried(study), "points that were enqueued and not tried"
         self._sweep_has_ended(None if self.left else "done")
         if self.has_runs:
             self._check_runs(study)
@@ -246,10 +252,8 @@ class StudyMachine(RuleBasedStateMachine):
     @rule(first_held=_WHICH)
     def start_a_sweep(self, first_held: int) -> None:
         study = self.log()
-        n_open = self.model.settings.n_trials - len(self.model.ended) - len(self.model.stops)
-        open_numbers = [n for n, trial in study.trials.items() if not trial.is_final]
-        first_held = min([first_held, *open_numbers])
-        if n_open <= 0 or first_held >= self.model.settings.n_trials:
+        first_held = min([first_held, *(n for n, t in study.trials.items() if not t.is_final)])
+        if not self._may_run(study, first_held, self.model.stops):
             return  # it would end at once
         self._start(first_held, "resume", *self._go_on_words())
         self.check()
@@ -259,11 +263,14 @@ class StudyMachine(RuleBasedStateMachine):
     def let_trials_go(self, n: int) -> None:
         """Some trials go on to their end; those behind them hold."""
         inside = self._inside()
-        n_left = self.model.settings.n_trials - len(self.model.ended) - len(inside)
-        if not inside or (n_left <= 0 and n >= len(inside)):
-            return  # the sweep would end
-        self._hold(sorted(inside)[0] + n)
-        self.check()
+        if inside and self._may_run(self.log(), inside[0] + n, self.left):  # else the sweep ends
+            self._hold(inside[0] + n)
+            self.check()
+
+    def _may_run(self, study: LoggedStudy, first: int, but: set[int]) -> bool:
+        """Return whether a sweep has a trial to run of this number or a larger one."""
+        gone = {n for n, trial in study.trials.items() if trial.is_final or trial.is_outside} | but
+        return bool({*range(first, self.model.settings.n_trials)} - gone)
 
     def _inside(self) -> list[int]:
         study = self.log()
@@ -311,7 +318,7 @@ class StudyMachine(RuleBasedStateMachine):
     @rule(x=_POINTS)
     def enqueue(self, x: float) -> None:
         words = ("enqueue", f"params={{x: {x}}}", "--json")
-        space, n_asked = self.model.settings.space, self._n_asked()
+        space, n_asked = self.model.settings.space, self.model.n_asked(self.log())
         n_left = self.model.settings.n_trials - n_asked
         is_inside = "x" in space and space["x"]["low"] <= x <= space["x"]["high"]
         if not is_inside or (self.model.is_at_work and n_left <= 0):
@@ -321,26 +328,9 @@ class StudyMachine(RuleBasedStateMachine):
         assert answer["answered"] == self.model.is_at_work, answer
         self.model.points.append({"x": x})
         if not self.model.is_at_work:
-            self.model.waiting_points += 1
+            self.model.n_requested += 1
             self.go_on = tuple(shlex.split(answer["answer"].partition(self.name)[2]))
-        self.check_unless_it_waits()
-
-    def check_unless_it_waits(self) -> None:
-        """Compare; points that were enqueued at work may wait for room."""
-        if self.model.is_at_work:
-            self._wait_for_quiet()
-            self.model.waiting_points = len(self.model.points)
         self.check()
-
-    def _n_asked(self) -> int:
-        """Return how many trials were asked for, those that wait for room included."""
-        found = [trial.params for trial in self.log().trials.values()]
-        n = len(found)
-        for point in self.model.points:
-            match = next((p for p in found if point.items() <= p.items()), None)
-            found.remove(match) if match is not None else None
-            n += match is None and self.model.is_at_work
-        return n
 
     @rule(which=_WHICH, outcome=st.sampled_from(["pruned", "pruned", "interrupted"]))
     def stop_a_trial(self, which: int, outcome: str) -> None:
@@ -409,15 +399,15 @@ class StudyMachine(RuleBasedStateMachine):
     def edit(self, what: str) -> None:
         now = self.model.settings
         space = deepcopy(now.space)
-        n_open = now.n_trials - self._n_asked()
+        n_open = now.n_trials - self.model.n_asked(self.log())
         if what == "undo":
             self._undo()
             return
         if what == "more" and now.n_trials < 9:
             word, new = f"study.n_trials={now.n_trials + 1}", Settings(now.n_trials + 1, space)
-        elif what == "fewer" and n_open > N_AT_ONCE and not self.model.waiting_points:
+        elif what == "fewer" and n_open > N_AT_ONCE and not self.model.n_requested:
             word, new = f"study.n_trials={now.n_trials - 1}", Settings(now.n_trials - 1, space)
-        elif what == "narrow" and space["x"] != NARROW_X and not self.model.waiting_points:
+        elif what == "narrow" and space["x"] != NARROW_X and not self.model.n_requested:
             word, new = (
                 "space.x={low: 0.2, high: 0.8}",
                 Settings(now.n_trials, space | {"x": NARROW_X}),
@@ -440,7 +430,7 @@ class StudyMachine(RuleBasedStateMachine):
         if not self.model.edits:
             return
         before = self.model.edits[-1]
-        if before.n_trials < self._n_asked() + N_AT_ONCE or self.model.waiting_points:
+        if before.n_trials < self.model.n_asked(self.log()) + N_AT_ONCE or self.model.n_requested:
             return  # a total below what was asked for is another matter
         self.do("edit", "undo=true")
         self.model.undo()
@@ -458,9 +448,9 @@ class StudyMachine(RuleBasedStateMachine):
             if not t.is_final and t.attempts[-1].device == "outside" and n not in before
         ]
         if self.is_outside_study or not self.model.is_at_work:
-            n_free = len(back) + self.model.settings.n_trials - self._n_asked()
+            n_free = len(back) + self.model.settings.n_trials - self.model.n_asked(self.log())
         else:
-            n_free = self.model.settings.n_trials - self._n_asked()
+            n_free = self.model.settings.n_trials - self.model.n_asked(self.log())
         if n_free <= 0:
             self.refuse("ask", f"n={n}", f"lease={lease}")
             return
@@ -557,9 +547,9 @@ class StudyMachine(RuleBasedStateMachine):
         self.do("archive", "archive.output=study.tar.gz")
         original, restored = self.model, deepcopy(self.model)
         restored.name = "twin"
-        restored.waiting_points, restored.stops = 0, set()
-        if original.waiting_points:
-            restored.points = restored.points[: -original.waiting_points]
+        restored.n_requested, restored.stops = 0, set()
+        if original.n_requested:
+            restored.points = restored.points[: -original.n_requested]
         self.model = restored
         done = self.program.call("restore", "restore.input=study.tar.gz", self.name)
         assert done.code == 0, done.stderr[-600:]
@@ -622,3 +612,8 @@ class StudyMachine(RuleBasedStateMachine):
     def what_is_never_taken(self, words: tuple[str, ...]) -> None:
         self.refuse(*words)
         self.check()
+
+
+def machine_with(database: Path) -> type[StudyMachine]:
+    """Return the machine whose studies begin with a copy of this store of MLflow."""
+    return type("Orders", (StudyMachine,), {"database": database})

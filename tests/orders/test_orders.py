@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.orders.conftest import N_ORDERS, ORDERS_PER_TEST, SEED
-from tests.orders.study_machine import StudyMachine
+from tests.orders.study_machine import machine_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -29,8 +28,7 @@ ONE_TEST = settings(
 N_TESTS = -(-N_ORDERS // ORDERS_PER_TEST)
 
 
-@pytest.mark.hypothesis
 @pytest.mark.parametrize("number", range(SEED * N_TESTS, (SEED + 1) * N_TESTS))
 def test_every_answer_is_what_the_commands_before_it_say(empty_database: Path, number: int) -> None:
-    machine = partial(StudyMachine, empty_database)
+    machine = machine_with(empty_database)
     run_state_machine_as_test(seed(number)(machine), settings=ONE_TEST)

@@ -145,7 +145,7 @@ def of_older_mlflow(tmp_path: Path) -> Path:
     path = tmp_path / "mlflow.db"
     engine = sqlalchemy.create_engine(f"sqlite:///{path}")
     InitialBase.metadata.create_all(engine)
-    config = utils._get_alembic_config(str(engine.url))
+    config = utils._get_alembic_config(str(engine.url))  # type: ignore[no-untyped-call]
     revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
     with engine.begin() as connection:
         config.attributes["connection"] = connection

@@ -15,7 +15,6 @@ import io
 import lzma
 import math
 import re
-import stat
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +44,7 @@ from automl.data.tables.file_kinds import (
     open_uncompressed,
     other_kind,
 )
+from automl.data.tables.named_file import NamedFile
 from automl.devices.device_reading import DeviceReadError
 from automl.devices.host import host_memory
 from automl.errors import ConfigError
@@ -63,40 +62,8 @@ _MEMORY_FACTOR = 3
 
 
 @dataclass(frozen=True)
-class TableFile:
-    """A table on disk, CSV or Parquet. Messages name it by the setting that it came from."""
-
-    key: str
-    """The setting that names the file, such as `data.path`."""
-    path: Path
-
-    @classmethod
-    def at(cls, key: str, path: str) -> TableFile:
-        """Return the file at `path`. Raises ConfigError unless it is readable and not empty."""
-        file = cls(key, Path(path).expanduser())
-        if file.path.is_dir():
-            raise file.error("is a folder: name the CSV or Parquet file in it.")
-        try:
-            status = file.path.stat()
-            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
-                raise file.error("is a pipe or a device: write the table into a file.")
-            file.path.open("rb").close()
-        except FileNotFoundError as error:
-            raise file.error(
-                f"there is no such file ({file.path.absolute()}): check the path."
-            ) from error
-        except OSError as error:
-            raise file.error(f"cannot be read ({error.strerror}): check the file.") from error
-        if status.st_size == 0:
-            raise file.empty()
-        return file
-
-    def error(self, rest: str) -> ConfigError:
-        """Return an error whose message is `data.path=x.csv: ` and the rest."""
-        return ConfigError(f"{self.key}={self.path}: {rest}")
-
-    def empty(self) -> ConfigError:
-        return self.error("is empty: a table needs a header line and rows.")
+class TableFile(NamedFile):
+    """A table on disk, CSV or Parquet."""
 
     @property
     def is_parquet(self) -> bool:

@@ -27,7 +27,7 @@ from automl.record.study_files import (
 )
 from automl.record.study_record import StudyRecord
 from automl.running.display.console import duration_text, open_console
-from automl.running.display.trial_messages import FailureCounts
+from automl.running.display.failure_counts import FailureCounts
 from automl.running.display.view import (
     BestRow,
     RunningRow,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import UNLIMITED_N_TRIALS
+from automl.running.display.failure_counts import FailureCounts
 from automl.running.display.time_left import TimeLeft, within_time_limit
-from automl.running.display.trial_messages import FailureCounts
 from automl.running.display.view import (
     BestRow,
     DeviceRow,

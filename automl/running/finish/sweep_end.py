@@ -35,7 +35,7 @@ from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
-from automl.running.display.view import write_view
+from automl.running.display.view import SweepView, write_view
 from automl.running.display.viewer import SweepViewer
 from automl.running.finish import result_tables
 from automl.running.finish.automatic_refit import SweepRefit, SweepRefitResult
@@ -352,7 +352,7 @@ class SweepFinisher:
             )
         for line in self._questions.found(at_end=True):
             self._say(line)
-        for line in failure_lines(view):
+        for line in () if self._is_named_at_end(view) else failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
@@ -371,6 +371,10 @@ class SweepFinisher:
             open_console().table(*self._score_table, n_left=2)
         if self._skill_warning:
             self._say(self._skill_warning)
+
+    def _is_named_at_end(self, view: SweepView) -> bool:
+        """Return whether the error that ends the sweep names the only cause of failures."""
+        return self._loop.is_hopeless and len(view.failures) == 1
 
     def _write_answer(self) -> None:
         """Write how the sweep ended for a program, if one has asked (`--json`)."""
@@ -417,7 +421,9 @@ class SweepFinisher:
                 raise error
             raise AutoMLError(f"{type(error).__name__}: {error}") from error
         if self._stop is StopReason.FAILING:
-            raise SweepFailedError(f"stopped: trials keep failing with one error: {last_failure}")
+            is_hopeless = self._loop.is_hopeless
+            how = "any trial would fail so" if is_hopeless else "trials keep failing with one error"
+            raise SweepFailedError(f"stopped: {how}: {last_failure}")
         if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
         cause = "" if last_failure is None else f"; the last error: {last_failure}"

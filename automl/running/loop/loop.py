@@ -116,6 +116,10 @@ class SweepLoop:
         self._lookahead = QueueBackfill(self.n_ahead, self.durations, self._placing, self._packing)
         self._lines = make_waiting_lines(self.chooser, self._placing, self.durations, self.n_ahead)
 
+    def is_hopeless(self, failed: FailedOutcome) -> bool:
+        """Return whether any other trial would fail as well, so that the sweep stops."""
+        return self._streak.is_hopeless(failed)
+
     def snapshot(self) -> LoopSnapshot:
         """Return the state as it is now."""
         placing = self._placing
@@ -134,6 +138,8 @@ class SweepLoop:
             stop=self.stop,
             error=self.error,
             last_failure=self._streak.last_cause,
+            is_hopeless=self._streak.last is not None
+            and self._streak.is_hopeless(self._streak.last),
         )
 
     def held_trials(self) -> set[int]:

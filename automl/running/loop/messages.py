@@ -191,6 +191,8 @@ class LoopSnapshot:
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: str | None = None
+    is_hopeless: bool = False
+    """Whether any other trial would fail as the last one did."""
     """Why the last trial that failed, or that fits on no device, came to that end."""
 
 

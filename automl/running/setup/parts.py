@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
-from automl.config import Config, ExecutionKind, ObjectiveKind, StudyConfig, TrackingStore
+from automl.config import (
+    CodeChange,
+    Config,
+    ExecutionKind,
+    ObjectiveKind,
+    StudyConfig,
+    TrackingStore,
+)
 from automl.devices.device_reader import DeviceReader
 from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
-from automl.errors import StorageError, StudyInUseError
+from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import Executor, InlineExecutor
 from automl.execution.worker_messages import JudgedReports
@@ -30,7 +37,7 @@ from automl.record.lease import this_holder
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
-from automl.record.study_record import StudyRecord
+from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
 from automl.record.texts import counted
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
@@ -332,6 +339,21 @@ def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirect
     return open_joined_folder(study)
 
 
+def changed_code_note(prepared: PreparedStudy, record: StudyRecord) -> str:
+    """Return a line about code that trials of the record had otherwise, or nothing. Raises
+    ConfigError where the user wants no such trials in one study."""
+    changed = changed_code(record.code, prepared.code) if record.n_begun else ()
+    if not changed:
+        return ""
+    text, objective = code_change_text(changed, record.n_begun), prepared.config.objective
+    if objective.if_changed is CodeChange.refuse and prepared.called is None:
+        raise ConfigError(
+            f"objective.if_changed=refuse: {text}. Take the change back, begin a new study.name, "
+            "or go on all the same by objective.if_changed=warn."
+        )
+    return f"{text}: {MIXED_CODE}; objective.if_changed=refuse refuses that"
+
+
 @contextmanager
 def open_sweep_parts(
     prepared: PreparedStudy,
@@ -392,6 +414,7 @@ def open_sweep_parts(
                 f"study.name={config.study.name}: it was edited while this sweep loaded; give the "
                 "command again."
             )
+        prepared = prepared.noting(changed_code_note(prepared, log.record))
         delivery.wait_usable(READY_SECONDS)
         if others is None:
             prepared = prepared.noting(restore_lost_events(study, log))

@@ -27,10 +27,10 @@ from automl.errors import StorageError
 from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
+from automl.running.display.failure_counts import FailureCounts
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.trial_messages import (
     DeclaredMemoryAdvice,
-    FailureCounts,
     RepeatedParams,
     ReturnedValues,
     interruption_line,
@@ -249,7 +249,10 @@ class SweepRunner:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         stored = self.parts.directory.files.config.read_text("utf-8")
-        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored))
+        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        )
         learn_memory(self.parts.log.record, self._requests)
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -417,7 +420,10 @@ class SweepRunner:
     def _tell_of_failure(self, failed: FailedOutcome) -> None:
         self.failures.add(failed)
         shown = self.viewer.shown(failed.trial)
-        self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
+        # The error that ends the sweep names the cause.
+        is_hopeless = self.loop.is_hopeless(failed)
+        cause = ", as any other would" if is_hopeless else f": {fit_line(failed.cause)}"
+        self.display.say(f"trial {shown} failed{cause}")
 
     def tell_of_interruption(
         self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool

@@ -136,6 +136,8 @@ class StudyRun:
         state, status = _sweep_state(last)
         tags = {STATE_TAG: state}
         tags |= {f"automl.changed.{key}": value for key, value in self.study.changed.items()}
+        if code := self.study.code_changes():
+            tags["automl.changed_code"] = "\n".join(code)
         if self.study.edits:
             tags[_TAGS[StudyEdited]] = edits_text(self.study.edits)
         if isinstance(last, SweepEnded) and last.best_trial is not None:

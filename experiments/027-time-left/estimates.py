@@ -1,6 +1,6 @@
 """Says how often the time left that a sweep shows is right within a factor of two.
 
-$ python experiments/027-time-left/measure.py
+$ python experiments/027-time-left/estimates.py
 
 Replays the sweeps of `sweeps.json` (`record.py`), with a look each second as the display has it.
 Recorded seconds count as `SCALE` seconds, since trials of real sweeps take longer.
