@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check slow format lint sizes types test-and-types recipes soak test-gpu bench-gpu faults mutants clean
+.PHONY: help sweep test check slow format lint sizes types test-and-types recipes soak test-gpu bench-gpu faults orders mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,10 @@ bench-peers: .venv-peers/installed .venv-peers-tables/installed .venv-peers-auto
 FAULT_POINTS ?= 100000
 faults: .venv/installed ## Try each fault of tests/faults, and print the promises; hours (FAULT_POINTS=40: that many of each)
 	FAULT_POINTS=$(FAULT_POINTS) $(BIN)/python -m pytest -n 0 -m slow tests/faults
+
+ORDERS ?= 1000
+orders: .venv/installed ## Give a study commands in any order, and compare each answer with a model; hours (ORDERS=100: that many)
+	ORDERS=$(ORDERS) $(BIN)/python -m pytest -n 0 -m slow tests/orders
 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
 	$(BIN)/python -m tests.mutants.run $(ONLY)

@@ -23,7 +23,7 @@ from automl.api.fit_call import fit
 from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
 from automl.data.tables.frames import frame_from_cells
-from automl.record.disk import open_replacing
+from automl.record.output_file import open_output
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -90,9 +90,9 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         """Write the model to a file for `automl.load`, `predict` and `export`. In that file,
         classes are their positions in `classes_`."""
         check_is_fitted(self)
-        with open_replacing(Path(path)) as file:
+        with open_output("path", path) as file:
             file.write(self.model_bytes_)
-        return Path(path)
+        return Path(path).expanduser()
 
     def _labels(self, predicted: Any) -> Any:
         return predicted

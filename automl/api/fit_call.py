@@ -20,7 +20,7 @@ from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.compose import find_studies_folder
 from automl.errors import ConfigError
-from automl.record.disk import open_replacing
+from automl.record.output_file import open_output
 from automl.record.studies import model_files, read_study
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
@@ -170,17 +170,17 @@ class FittedStudy(StudyHandle):
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Copy the model to a file that `automl.load` reads; returns where it is."""
-        with open_replacing(Path(path)) as file, self._file.open("rb") as own:
+        with open_output("path", path) as file, self._file.open("rb") as own:
             shutil.copyfileobj(own, file)
-        return Path(path)
+        return Path(path).expanduser()
 
     def leaderboard(self) -> Frame:
         """Return a pandas DataFrame of the trials that have a value, by number, the best first.
 
         Its columns are `family`, `value` (of `study.metric`), `test` (the loss on rows that no
-        sweep saw, once `evaluate` has scored the trial), `seconds` from the trial's start to its
-        end, `rows_per_second` of prediction (only for trials that the ensemble was chosen from),
-        and `weight` in the ensemble.
+        sweep saw, once `evaluate` has scored the trial), `seconds` in which the trial ran,
+        `rows_per_second` of prediction (only for trials that the ensemble was chosen from), and
+        `weight` in the ensemble.
         """
         from automl.data.tables.frames import frame_from_records
 
@@ -193,7 +193,7 @@ class FittedStudy(StudyHandle):
                 "family": trial.params.get("family"),
                 "value": trial.value,
                 "test": _loss(unseen_evaluations, trial_name(trial.number)),
-                "seconds": None if trial.ended is None else trial.ended - trial.started,
+                "seconds": None if trial.ended is None else trial.seconds,
                 "rows_per_second": ensemble and ensemble.rows_per_second.get(trial.number),
                 "weight": ensemble and ensemble.members.get(trial.number, 0.0),
             }

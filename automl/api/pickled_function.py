@@ -9,15 +9,12 @@ function cannot be pickled, and what makes it large. Calling the function is not
 
 from __future__ import annotations
 
-import ast
 import functools
-import hashlib
 import inspect
 import os
 import pickle
 import sys
 import sysconfig
-import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -25,9 +22,9 @@ from typing import Any
 import cloudpickle
 
 from automl.errors import ConfigError
+from automl.objectives.code_digest import digest_of_code, innermost_function, short_digest
 from automl.record.texts import fit_line
 
-_N_DIGITS = 12
 _INSTALLED = (
     "site-packages",
     "dist-packages",  # Debian's
@@ -43,7 +40,7 @@ def function_parts(function: Callable[..., Any], apart: object = None) -> dict[s
 
     The object `apart` is left out, wherever it is reached: a study compares it by itself.
     """
-    digests = {"source": _digest_of_code(function)}
+    digests = {"source": digest_of_code(function)}
     return digests | {
         name: _ValueDigest(apart).of(value) for name, value in function_values(function)
     }
@@ -62,7 +59,7 @@ def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         return
     if not isinstance(function, types.FunctionType):
         yield from ((f"self.{name}", value) for name, value in _state(function))
-        if (call := _innermost(function)) is not None:
+        if (call := innermost_function(function)) is not None:
             yield from function_values(call)
         return
     yield from _defaults(function)
@@ -84,7 +81,7 @@ def function_name(function: Callable[..., Any]) -> str:
 def function_file(function: Callable[..., Any]) -> str:
     """Return where people find the function: its file, its notebook, or a word if it has
     neither."""
-    inner = _innermost(function)
+    inner = innermost_function(function)
     file = "" if inner is None else str(inspect.unwrap(inner).__code__.co_filename)
     if "ipykernel" not in file and file.endswith(".py"):
         return file
@@ -124,71 +121,14 @@ def _global_names(code: types.CodeType) -> list[str]:
     return sorted(names)
 
 
-def _digest_of_code(function: Callable[..., Any]) -> str:
-    """Return `9 lines, 1f3a…` if the function's source can be read, else a digest of its
-    bytecode."""
-    inner = _innermost(function)
-    if inner is None:
-        return "unknown"
-    source = _source(inner)
-    if source is not None:
-        return f"{len(source.splitlines())} lines, {_hex(source.encode())}"
-    return f"compiled, {_hex(repr(list(_compiled(inner.__code__))).encode())}"
-
-
-def _innermost(function: Any) -> types.FunctionType | None:
-    """Return the function behind a partial, a method or a callable instance; None for a builtin."""
-    while not isinstance(function, types.FunctionType):
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, types.MethodType):
-            function = function.__func__
-        elif isinstance(
-            call := inspect.getattr_static(function, "__call__", None), types.FunctionType
-        ):
-            function = call
-        else:
-            return None
-    return function
-
-
-def _source(function: types.FunctionType) -> str | None:
-    """Return the function's source without comments and in one layout. None for a lambda, which has
-    no statement of its own, and for a function that was never in a file."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, TypeError):
-        return None
-    first = tree.body[0]
-    is_own_statement = isinstance(first, ast.FunctionDef) and first.name == function.__name__
-    return ast.unparse(first) if is_own_statement else None
-
-
-def _compiled(code: types.CodeType) -> Iterator[object]:
-    yield from (code.co_code, code.co_names, code.co_varnames, code.co_freevars)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield list(_compiled(constant))
-        else:
-            yield (
-                repr(constant)
-                if not isinstance(constant, frozenset)
-                else sorted(map(repr, constant))
-            )
-
-
-def _hex(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:_N_DIGITS]
-
-
-_IN_PROGRESS = _hex(b"again")  # stored digests depend on this text
+_IN_PROGRESS = short_digest(b"again")  # stored digests depend on this text
 
 
 class _ValueDigest:
     """Computes the digest of a value, which may contain itself. One instance serves one part."""
 
     def __init__(self, apart: object) -> None:
-        self._known: dict[int, str] = {} if apart is None else {id(apart): _hex(b"apart")}
+        self._known: dict[int, str] = {} if apart is None else {id(apart): short_digest(b"apart")}
         """Digests by the identity of the value; `_IN_PROGRESS` while one is being computed."""
         self._kept: list[object] = []
         """Keeps the digested values alive, so that no other object gets an identity in `_known`."""
@@ -199,11 +139,11 @@ class _ValueDigest:
 
     def _hex(self, value: object) -> str:
         if isinstance(value, _PLAIN):
-            return _hex(f"{type(value).__name__} {value!r}".encode(errors="replace"))
+            return short_digest(f"{type(value).__name__} {value!r}".encode(errors="replace"))
         if id(value) not in self._known:
             self._known[id(value)] = _IN_PROGRESS
             self._kept.append(value)
-            self._known[id(value)] = _hex(self._of_object(_unwrapped(value)))
+            self._known[id(value)] = short_digest(self._of_object(_unwrapped(value)))
         return self._known[id(value)]
 
     def _of_object(self, value: object) -> bytes:
@@ -232,7 +172,7 @@ class _ValueDigest:
             return self._joined(name, [x for pair in _members(value) for x in pair])
         if isinstance(value, types.FunctionType):
             inner = [v for pair in function_values(value) for v in pair]
-            return self._joined(f"{name} {_digest_of_code(value)}", inner)
+            return self._joined(f"{name} {digest_of_code(value)}", inner)
         return name.encode()
 
     def _of_data(self, value: Any) -> bytes:

@@ -19,7 +19,7 @@ from automl.cli.arguments import CommandLine
 from automl.cli.compose import ComposedConfig, compose_or_join
 from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError
-from automl.record.studies import read_study
+from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.trial import CheckpointKind, Params
@@ -112,8 +112,8 @@ class StudyHandle:
 
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
-        `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC), `device`,
-        and `cause` if the trial did not finish."""
+        `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC),
+        `seconds` in which the trial ran, `device`, and `cause` if the trial did not finish."""
         from automl.data.tables.frames import frame_from_records
 
         rows = [trial_row(trial) for trial in read_study(self.path).trials.values()]
@@ -149,9 +149,9 @@ class StudyHandle:
 
     def report(self) -> Path:
         """Write the study's page `report.html` and return its path. Raises AutoMLError."""
-        from automl.running.finish.study_report import is_at_work, make_report
+        from automl.running.finish.study_report import make_report
 
-        return make_report(self.path, is_running=is_at_work(self.path))
+        return make_report(self.path, is_running=is_at_work(self.path) is True)
 
     def ask(self, n: int = 1, *, lease_seconds: float | None = 86_400.0) -> list[OutsideTrial]:
         """Return `n` trials to try elsewhere, which the study counts as its own from now on; fewer
@@ -231,9 +231,9 @@ class StudyHandle:
         return summary_fragment(self._report_data())
 
     def _report_data(self) -> StudyData:
-        from automl.running.finish.study_report import is_at_work, read_report_data
+        from automl.running.finish.study_report import read_report_data
 
-        return read_report_data(self.path, is_running=is_at_work(self.path))
+        return read_report_data(self.path, is_running=is_at_work(self.path) is True)
 
     def _place_overrides(self) -> list[str]:
         """Return the overrides that name this study to a command."""
@@ -241,14 +241,14 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.running.display.rendering import best_text
-        from automl.running.display.view import BestRow
+        from automl.running.display.view import best_row
 
         record = read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
-            row = BestRow(*(best.number, best.value, best.params, best.standard_error, best.values))
-            best_words = f"; best {best_text(record.metric.name, row)}"
+            metric = record.metric.name
+            best_words = f"; best {best_text(metric, best_row(best, metric))}"
         return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
 
 

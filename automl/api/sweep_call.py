@@ -34,10 +34,9 @@ from automl.cli.space_overrides import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
 from automl.objectives.function_call import CalledFunction
+from automl.record.signal_receiver import INTERRUPTED_CODE, TERMINATED_CODE, StopSignal
 from automl.record.studies import study_names
 from automl.record.study_directory import make_study_name
-
-_INTERRUPTED, _TERMINATED = 130, 143
 
 
 def sweep(
@@ -185,6 +184,8 @@ def run_composed_sweep(
             from_python=True,
             called_seconds=called_seconds,
         )
+    except StopSignal as stopped:
+        code = stopped.exit_code
     except TrialsLeftBehindError as left:
         raise AutoMLError(
             f"study {config.study.name}: trials that do not stop run on in threads of this "
@@ -218,8 +219,8 @@ def _objective_overrides(train: Callable[..., Any], application: object | None) 
 
 def _raise_for(code: int, name: str) -> None:
     """Raise what the caller's program expects for the signal that ended the sweep."""
-    if code == _TERMINATED:
+    if code == TERMINATED_CODE:
         signal.raise_signal(signal.SIGTERM)
         raise SystemExit(code)  # the caller's program handles SIGTERM without ending
-    assert code == _INTERRUPTED, f"{code} is raised as an error by the sweep itself"
+    assert code == INTERRUPTED_CODE, f"{code} is raised as an error by the sweep itself"
     raise KeyboardInterrupt(f"study {name} is interrupted; the same call goes on with it")

@@ -14,6 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from automl.record.signal_receiver import SignalReceiver
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,10 +25,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Ends the process itself where trials still run in threads: the interpreter would wait for them.
     """
-    from automl.errors import AutoMLError, TrialsLeftBehindError
+    from automl.record.signal_receiver import receive_signals
 
     _replace_unprintable()
     words = sys.argv[1:] if argv is None else argv
+    with receive_signals(owns_process=True, to_the_exit=argv is None) as signals:
+        return _run(words, signals)
+
+
+def _run(words: Sequence[str], signals: SignalReceiver) -> int:
+    from automl.errors import AutoMLError, TrialsLeftBehindError
+    from automl.record.signal_receiver import StopSignal
+
     as_json = "--json" in words
     try:
         from automl.cli.arguments import parse_command_line
@@ -40,21 +52,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
-    except (AutoMLError, OSError, KeyboardInterrupt) as error:
+    except (AutoMLError, OSError) as error:
         return _explain(error, as_json=as_json)
+    except KeyboardInterrupt:
+        return _explain(signals.first or StopSignal(signal.SIGINT), as_json=as_json)
+    except Exception:
+        if signals.first is None:
+            raise
+        return _explain(signals.first, as_json=as_json)  # what a library made of the signal
 
 
 def _explain(error: BaseException, *, as_json: bool) -> int:
     """Print what ended the command, and return the exit code."""
-    from automl.errors import AutoMLError
     from automl.record.texts import mute_stream
 
-    if isinstance(error, KeyboardInterrupt):
-        return 130  # only before a sweep handles the signal, or after it
     if isinstance(error, BrokenPipeError):
         mute_stream(sys.stdout)
         return 128 + signal.SIGPIPE  # `| head -1` has read enough
-    exit_code = error.exit_code if isinstance(error, AutoMLError) else 1
+    exit_code: int = getattr(error, "exit_code", 1)
     try:
         if as_json:
             sys.stdout.write(_error_json(error, exit_code))
@@ -70,7 +85,7 @@ def _error_json(error: BaseException, exit_code: int) -> str:
     import json
     import re
 
-    message = _system_error_message(error) if isinstance(error, OSError) else str(error)
+    message = _message(error)
     match = re.fullmatch(r"([\w.]+)=(.*?): (.+)", message, re.DOTALL)
     setting, value, rule = match.groups() if match else (None, None, message)
     plain = {"message": message, "setting": setting, "value": value, "rule": rule}
@@ -93,12 +108,17 @@ def _print_error(error: BaseException) -> None:
         import traceback
 
         sys.stderr.write(fit_text("".join(traceback.format_exception(error))))
-    message = _system_error_message(error) if isinstance(error, OSError) else str(error)
+    message = _message(error)
     sys.stderr.write(f"automl: {fit_text(message)}\n")
 
 
-def _system_error_message(error: OSError) -> str:
-    """Return the message for an error of the operating system that no other code handles."""
+def _message(error: BaseException) -> str:
+    """Return what to tell of an error, also of one of the operating system that no other code
+    handles."""
+    if isinstance(error, KeyboardInterrupt):
+        return f"{error}: stopped before its end; give the same command again."
+    if not isinstance(error, OSError):
+        return str(error)
     file = "" if error.filename is None else f"{error.filename}: "
     return (
         f"{file}{error.strerror or error}. Mend that and give the command again; AUTOML_DEBUG=1 "

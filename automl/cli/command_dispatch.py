@@ -146,20 +146,12 @@ def _docstrings_by_key(owner: type) -> dict[str, str]:
 
 def run(arguments: CommandLine) -> int:
     """Do what the command line asks for, and return the exit code. Raises AutoMLError."""
-    if arguments.help:
-        extra = None if arguments.config_dir is None else Path(arguments.config_dir)
-        sys.stdout.write(help_text(conf_dir(), extra))
-        return 0
-    if arguments.version:
-        from importlib import metadata
-
-        sys.stdout.write(f"automl {metadata.version('automl-sweep')}\n")
-        return 0
     if arguments.completion:
         return _complete_in_shell(arguments)
-    if arguments.hydra_options:
-        return _show_hydra_answer(arguments)
+    if arguments.help or arguments.version or arguments.hydra_options:
+        return _answer_option(arguments)
     from automl.cli.compose import compose_or_join
+    from automl.record.study_directory import holding_for
     from automl.running.display.machine_output import machine_output, write_answer
 
     with machine_output() if arguments.json else contextlib.nullcontext() as output:
@@ -172,10 +164,47 @@ def run(arguments: CommandLine) -> int:
         if arguments.command in ("ask", "tell", "resume"):
             more = {"compose_stored": _stored_composer_if_changed(arguments)}
         run_command = COMMANDS[arguments.command].load()
-        code = run_command(composed.config, composed.stored_config, **more)
-        if output is not None and not output.is_answered:
+        with holding_for(arguments.command):
+            code = run_command(composed.config, composed.stored_config, **more)
+        if output is not None and output.answer is None:
             write_answer({"exit_code": code})
         return code
+
+
+def _answer_option(arguments: CommandLine) -> int:
+    """Print what an option asks for; with `--json` as one object. Raises ConfigError."""
+    if not arguments.json:
+        sys.stdout.write(_option_text(arguments))
+        return 0
+    from automl.running.display.machine_output import machine_output, write_answer
+
+    with machine_output():
+        text = _option_text(arguments)
+        if arguments.help:
+            does = {command.name: command.does for command in COMMANDS.values()}
+            write_answer({"help": text, "commands": does})
+        elif "--cfg" in arguments.hydra_options and not arguments.version:
+            import yaml
+
+            write_answer({"config": yaml.safe_load(text)})
+        else:
+            write_answer({"text": text})
+    return 0
+
+
+def _option_text(arguments: CommandLine) -> str:
+    if arguments.help:
+        extra = None if arguments.config_dir is None else Path(arguments.config_dir)
+        return help_text(conf_dir(), extra)
+    if arguments.version:
+        from importlib import metadata
+
+        return f"automl {metadata.version('automl-sweep')}\n"
+    printed = io.StringIO()
+    # Hydra ends the process after its own help.
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        _show_hydra_answer(arguments)
+    return printed.getvalue()
 
 
 _PLACES = ("study.name=", "study.dir=", "study.storage=")
@@ -199,7 +228,7 @@ def _stored_composer_if_changed(arguments: CommandLine) -> Callable[[], Config] 
 # --- answers that only Hydra can give -------------------------------------------------------------
 
 
-def _show_hydra_answer(arguments: CommandLine) -> int:
+def _show_hydra_answer(arguments: CommandLine) -> None:
     """Let Hydra print what `--cfg`, `--info` or `--hydra-help` asks for. Raises ConfigError."""
     from automl.cli.compose import compose_command, make_hydra_input
     from automl.cli.hydra_errors import explain_errors
@@ -215,7 +244,6 @@ def _show_hydra_answer(arguments: CommandLine) -> int:
         if composition.config_dir is not None:
             options += ["--config-dir", str(composition.config_dir)]
         _hydra_main(composition.config_name, [*options, *composition.overrides, *decided])
-    return 0
 
 
 def _complete_in_shell(arguments: CommandLine) -> int:

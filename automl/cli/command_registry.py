@@ -232,12 +232,12 @@ _ALL = (
     Command(
         "archive",
         "write a study as one file, archive.output, which restore opens on any machine",
-        file="upkeep",
+        file="archiving",
     ),
     Command(
         "restore",
         "make a study of the file restore.input, perhaps as study.name=NAME",
-        file="upkeep",
+        file="archiving",
     ),
     Command(
         "list",

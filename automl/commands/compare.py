@@ -9,6 +9,7 @@ from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.disk import write_atomically
 from automl.record.studies import find_study
+from automl.record.texts import counted
 from automl.report.comparison import (
     comparison_file,
     comparison_page,
@@ -64,6 +65,6 @@ def run(config: Config, stored_config: str) -> int:
             n_left=1 + len(kept),
         )
     if len(settings) > MAX_SETTINGS:
-        console.say(f"and {len(settings) - MAX_SETTINGS} more settings")
+        console.say(f"and {counted(len(settings) - MAX_SETTINGS, 'more setting')}")
     console.say(os.path.relpath(path))
     return 0

@@ -40,8 +40,7 @@ from automl.devices.device_reading import (
 )
 from automl.devices.memory_promises import open_promises
 from automl.errors import AutoMLError
-from automl.record.studies import study_names
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held, study_names
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import open_console

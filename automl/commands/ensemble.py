@@ -7,12 +7,16 @@ The file is short because each command is a file of its own; members and weights
 
 from __future__ import annotations
 
+import os
+
 from automl.commands.models.study_opening import deliver_evaluation, open_event_log
 from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import StudyDirectory, settle_place_unlocked, study_command
+from automl.record.study_files import StudyFiles
 from automl.record.texts import say_on_stdout
+from automl.running.display.machine_output import write_answer
 from automl.running.finish.ensemble import ensemble_lines, make_ensemble, refuse_user_models
 from automl.running.setup.preparation import prepare_study
 
@@ -38,4 +42,5 @@ def run(config: Config, stored_config: str) -> int:
     for line in ensemble_lines(event, record, prepared.choice, path):
         say_on_stdout(line)
     deliver_evaluation(path, config, place, say_on_stdout)
+    write_answer({"study": path.name, "model": os.path.relpath(StudyFiles(path).ensemble)})
     return 0

@@ -42,7 +42,7 @@ from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
-from automl.record.texts import Say, fit_line, say_on_stdout
+from automl.record.texts import Say, counted, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import open_console
 from automl.running.display.machine_output import write_answer
@@ -234,7 +234,7 @@ def part_ranking_table(losses: PartLosses) -> tuple[list[str], list[list[str]]]:
     figure = _formatter_for(losses.losses[-1][0])
     columns = ["trained on", *(f"trial {number}" for number in losses.trials)]
     rows = zip(losses.n_rows, losses.losses, strict=True)
-    return columns, [[f"{n:,} rows", *map(figure, losses)] for n, losses in rows]
+    return columns, [[counted(n, "row"), *map(figure, losses)] for n, losses in rows]
 
 
 def closing_lines(event: ModelsEvaluated) -> Iterator[str]:
@@ -348,7 +348,9 @@ def _show(scoring: ScoringResult, config: Config) -> None:
         console.say(line, "dim")
     if event.repeated_trial is not None:
         n = len(next(iter(event.repeated_scores.values())))
-        console.say(f"trial {event.repeated_trial} trained {n} times with fresh seeds", "bold")
+        console.say(
+            f"trial {event.repeated_trial} trained {counted(n, 'time')} with fresh seeds", "bold"
+        )
         columns = ("metric", "mean ± standard error", "lowest to highest", "its own model")
         console.table(columns, repeated_table(event), n_left=1)
     for note in scoring.notes:

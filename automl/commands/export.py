@@ -32,8 +32,9 @@ from automl.models.family import Family
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
-from automl.record.texts import parse_json, say_on_stdout
+from automl.record.texts import counted, parse_json, say_on_stdout
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ExportTuned
 
@@ -140,7 +141,7 @@ def _show(
 
     console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
-        f"loss: on {len(validation.part):,} validation rows; the model's own is "
+        f"loss: on {counted(len(validation.part), 'validation row')}; the model's own is "
         f"{validation.loss:.6g}, and up to {validation.max_loss:.6g} is within export.tolerance="
         f"{validation.tolerance:g}",
         "dim",
@@ -267,6 +268,7 @@ def run(config: Config, stored_config: str) -> int:
     console.say(
         f"{result.file} ({result.file.stat().st_size:,} bytes); beside it {', '.join(beside)}"
     )
+    write_answer({"study": path.name, "model": model.name, "file": str(result.file)})
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
 
@@ -301,13 +303,13 @@ def _say_parity(
 ) -> None:
     if fastest is not None and fastest.tuned.accept is not None:
         console.say(
-            f"the export rounds: scores of {result.n_rows:,} rows of the table and "
+            f"the export rounds: scores of {counted(result.n_rows, 'row')} of the table and "
             f"{result.n_odd} odd ones within {result.largest:.1g}, its loss within export.tolerance"
         )
         return
     agreement = f"scores within {result.largest:.1g}" + (", all labels the same" * has_labels)
     console.say(
-        f"the export says what the model says: {result.n_rows:,} rows of the table, "
+        f"the export says what the model says: {counted(result.n_rows, 'row')} of the table, "
         f"{result.n_odd} odd ones, alone and 10,000 at once: {agreement}"
     )
 

@@ -1,8 +1,8 @@
 """`list`: prints the studies of the folder `study.dir`, the newest first.
 
-Only the `status.json` and the lock of each study are read, so that a thousand studies take no
-longer than the start of the program. A folder that cannot be read gets a row that says why in a
-word.
+Those of a database that `study.storage` names come before them, as the database knows them now.
+
+The figures are those of `status`. A folder that cannot be read gets a row that says why in a word.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from automl.config import UNLIMITED_N_TRIALS, Config
+from automl.config import UNLIMITED_N_TRIALS, Config, StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
-from automl.record.study_directory import is_study_held
-from automl.record.study_files import CONFIG_FILE, STATUS_FILE, StudyFiles
 from automl.record.texts import fit_line
 from automl.running.display.console import cell_width, cut_to_width, open_console
 from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.view import SweepView, load_view
+from automl.running.display.study_view import StudyStatus, look_at, shared_status
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "device-h", "age")
 _MAX_WORD = 40
@@ -29,25 +27,46 @@ _MAX_WORD = 40
 
 def run(config: Config, stored_config: str) -> int:
     """Print a row for each study. Raises ConfigError where there is none."""
-    folder = Path(config.study.dir)
+    folder, studies = Path(config.study.dir), _stored_studies(config.study)
     try:
         names = _names(folder)
     except FileNotFoundError:
         names = []
     except OSError as error:
         raise ConfigError(unreadable_text(folder, error)) from error
-    if not names:
+    for name in names:
+        found = look_at(folder / name)
+        is_local = isinstance(found, StudyStatus) and not found.is_copy
+        if is_local or name not in studies:  # else the database has just told more
+            studies[name] = found
+    if not studies:
         raise ConfigError(no_study_text(folder))
     now = time.time()
     if wants_answer():
-        write_answer({"studies": [_answer(folder / name, now) for name in names]})
+        write_answer({"studies": [_answer(*study, now) for study in studies.items()]})
         return 0
     console = open_console()
-    rows = [_row(folder / name, now) for name in names]
+    rows = [_row(*study, now) for study in studies.items()]
     if (excess := console.excess_width(COLUMNS, rows)) > 0:
         rows = _with_shorter_metrics(rows, excess)
     console.table(COLUMNS, rows, n_left=2)
+    for name, found in studies.items():
+        if isinstance(found, StudyStatus) and (note := found.copy_note) is not None:
+            console.say(f"{fit_line(name)}: {note}", "dim")
     return 0
+
+
+def _stored_studies(study: StudyConfig) -> dict[str, StudyStatus | str]:
+    """Return the status of each study of the database `study.storage` by name, if one is given.
+    Raises AutoMLError."""
+    if not study.shared or study.storage is None:
+        return {}
+    from automl.record.sharing.study_fetch import read_stored_studies  # loads psycopg
+
+    return {
+        name: shared_status(Path(study.dir) / name, record, fetched)
+        for name, record, fetched in read_stored_studies(study.storage)
+    }
 
 
 def _names(folder: Path) -> list[str]:
@@ -59,14 +78,14 @@ def _names(folder: Path) -> list[str]:
     return studies + sorted(folders - set(studies))
 
 
-def _row(path: Path, now: float) -> tuple[str, ...]:
-    name, view = fit_line(path.name), _view(path)
-    if isinstance(view, str):
-        return name, view, *[""] * (len(COLUMNS) - 2)
-    best = ""
+def _row(name: str, status: StudyStatus | str, now: float) -> tuple[str, ...]:
+    name = fit_line(name)
+    if isinstance(status, str):
+        return name, status, *[""] * (len(COLUMNS) - 2)
+    best, view = "", status.view
     if view.best is not None:
         best = f"{fit_line(view.metric, _MAX_WORD)} {view.best.value_text}"
-    state, n_failed = fit_line(_state(path, view), _MAX_WORD), view.counts.get("failed", 0)
+    state, n_failed = fit_line(status.state, _MAX_WORD), view.counts.get("failed", 0)
     hours = hours_text(view.device_seconds)
     return name, state, view.progress, str(n_failed), best, hours, age_text(now - view.time)
 
@@ -86,13 +105,13 @@ def _with_shorter_metrics(rows: Sequence[tuple[str, ...]], excess: int) -> list[
     return shorter
 
 
-def _answer(path: Path, now: float) -> dict[str, object]:
-    view = _view(path)
-    if isinstance(view, str):
-        return {"name": path.name, "state": view}
+def _answer(name: str, status: StudyStatus | str, now: float) -> dict[str, object]:
+    if isinstance(status, str):
+        return {"name": name, "state": status}
+    view = status.view
     return {
-        "name": path.name,
-        "state": _state(path, view),
+        "name": name,
+        "state": status.state,
         "counts": view.counts,
         "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,
         "metric": view.metric,
@@ -100,30 +119,6 @@ def _answer(path: Path, now: float) -> dict[str, object]:
         "device_seconds": view.device_seconds,
         "age_seconds": now - view.time,
     }
-
-
-def _view(path: Path) -> SweepView | str:
-    """Return the last view of the study, or the word for a folder that has none."""
-    try:
-        names = os.listdir(path)
-        if STATUS_FILE in names:
-            return load_view(StudyFiles(path).status)
-    except OSError:
-        return "unreadable"
-    except ValueError:
-        return "torn"
-    return "not begun" if CONFIG_FILE in names else "foreign"
-
-
-def _state(path: Path, view: SweepView) -> str:
-    """Return the state of the study: running if a sweep holds its lock, whatever was written
-    last."""
-    try:
-        if is_study_held(path):
-            return "running"
-    except OSError:  # the lock of another user's study
-        return view.ended or "unknown"
-    return view.ended or "interrupted"
 
 
 def hours_text(seconds: float | None) -> str:

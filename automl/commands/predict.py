@@ -23,14 +23,17 @@ from automl.commands.models.which_model import (
     outdated_model_note,
 )
 from automl.config import Config
-from automl.errors import AutoMLError, ConfigError
-from automl.record.disk import open_replacing
+from automl.errors import ConfigError
+from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
+from automl.record.texts import counted
 from automl.running.display.console import CommandConsole, open_console
+from automl.running.display.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
     from automl.data.tables.chunked_table import ChunkedTable, TableChunk, UnreadRow
+    from automl.data.unknown_cells import CellCounter
     from automl.models.predictor import Predictor
 
 CSV, PARQUET = FORMATS = ".csv", ".parquet"
@@ -46,6 +49,7 @@ def run(config: Config, stored_config: str) -> int:
     choice = choose_model(config, "predict")
 
     from automl.data.tables.chunked_table import ChunkedTable
+    from automl.data.unknown_cells import CellCounter
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
@@ -54,18 +58,22 @@ def run(config: Config, stored_config: str) -> int:
     table = ChunkedTable.at("predict.input", input_path, columns.sources, config.predict.keep)
     if warning := outdated_model_note(config, model):
         console.say(warning, "yellow")
+    counter = CellCounter(columns, predictor.read_cells)
     scorer = make_scorer(
-        predictor, config.predict.device, config.devices, now=time.monotonic, say=console.say
+        predictor,
+        config.predict.device,
+        config.devices,
+        now=time.monotonic,
+        say=console.say,
+        read=counter.read,
     )
-    progress = PredictProgress(console, time.monotonic)
-    try:
-        with long_step(
-            f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
-        ) as step:
-            unread = _score(predictor, scorer, table, output, progress, step)
-    except OSError as error:
-        raise AutoMLError(f"predict.output={output}: cannot be written ({error}).") from error
+    progress = PredictProgress(console, counter, time.monotonic)
+    with long_step(
+        f"{model.name} of {path.name}{members_words} scores {input_path}", console.say
+    ) as step:
+        unread = _score(predictor, scorer, table, output, progress, step)
     progress.end(output, unread)
+    write_answer({"output": str(output), "unread": None if unread is None else str(unread)})
     return 0
 
 
@@ -81,8 +89,8 @@ def _choose_members(model: TableModel, wanted: int | None) -> tuple[Predictor, s
             "chosen: leave it out, or take predict.model=ensemble."
         )
     if wanted >= n_all:
-        return model.predictor, f", by all of its {n_all} members,"
-    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {n_all} members,"
+        return model.predictor, f", by all of its {counted(n_all, 'member')},"
+    return model.predictor.of_heaviest(wanted), f", by {wanted} of its {counted(n_all, 'member')},"
 
 
 def _input_and_output(config: Config) -> tuple[str, Path]:
@@ -94,18 +102,17 @@ def _input_and_output(config: Config) -> tuple[str, Path]:
     assert input_path is not None, "looked at above"
     assert output is not None
     output_path = Path(output).expanduser()
-    # Replacing a device by a file would destroy it.
-    if not output_path.parent.is_dir() or (output_path.exists() and not output_path.is_file()):
-        raise ConfigError(f"predict.output={output}: must be a file in a folder that is there.")
+    if find_output("predict.output", output) == Path(input_path).expanduser().resolve():
+        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
     if output_path.suffix.lower() not in FORMATS:
         raise ConfigError(f"predict.output={output}: must end in {' or '.join(FORMATS)}.")
-    if (
-        output_path.exists()
-        and Path(input_path).expanduser().exists()
-        and output_path.samefile(Path(input_path).expanduser())
-    ):
-        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
+    find_output("predict.output", _unread_rows_path(output_path))
     return input_path, output_path
+
+
+def _unread_rows_path(output: Path) -> Path:
+    """Return the file of the rows that have no scores."""
+    return output.with_name(f"{output.name}.unread.csv")
 
 
 def _score(
@@ -125,8 +132,8 @@ def _score(
     categories = [column.name for column in predictor.columns.own.categories]
     classes, kept_columns = predictor.classes, table.texts
     with ExitStack() as files:
-        unread = UnreadRowsFile(output.with_name(f"{output.name}.unread.csv"), files)
-        file = files.enter_context(open_replacing(output))
+        unread = UnreadRowsFile(_unread_rows_path(output), files)
+        file = files.enter_context(open_output("predict.output", output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
@@ -160,7 +167,7 @@ class UnreadRowsFile:
         if not unread:
             return
         if self.file is None:
-            self.file = self._files.enter_context(open_replacing(self.path))
+            self.file = self._files.enter_context(open_output("predict.output", self.path))
             self.file.write(b"row,reason\n")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((row.where, row.reason) for row in unread)
@@ -168,10 +175,12 @@ class UnreadRowsFile:
 
 
 class PredictProgress:
-    """Counts the scored rows and prints how many of them cannot be read."""
+    """Counts the scored rows and prints how many of them, and of their cells, cannot be read."""
 
-    def __init__(self, console: CommandConsole, now: Callable[[], float]) -> None:
-        self._console, self._now = console, now
+    def __init__(
+        self, console: CommandConsole, counter: CellCounter, now: Callable[[], float]
+    ) -> None:
+        self._console, self._counter, self._now = console, counter, now
         self._began = now()
         self._n_rows = self._n_unread = 0
         self._first: list[UnreadRow] = []
@@ -185,12 +194,14 @@ class PredictProgress:
         return f"{chunk.share:.0%}, {self._rows()}, about {seconds_left:.0f} s left"
 
     def check(self, table: ChunkedTable) -> None:
-        """Raise ConfigError where no row could be scored."""
+        """Raise ConfigError where no row could be scored, or no cell of a column is known."""
         if self._n_rows > self._n_unread:
+            if refusal := self._counter.refusal():
+                raise table.file.error(refusal)
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
         raise table.file.error(
-            f"none of its {self._n_rows} rows can be read ({first}): mend them."
+            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
             if first
             else "has a header and no rows: give some to score."
         )
@@ -198,6 +209,8 @@ class PredictProgress:
     def end(self, output: Path, unread: Path | None) -> None:
         seconds = self._now() - self._began
         self._console.say(f"{output}: {self._rows()} in {seconds:.1f} s")
+        for note in self._counter.notes():
+            self._console.say(note, "yellow")
         if unread is None:
             return
         for row in self._first:
@@ -210,7 +223,7 @@ class PredictProgress:
         )
 
     def _rows(self) -> str:
-        return f"{self._n_rows:,} row{'s' * (self._n_rows != 1)}"
+        return counted(self._n_rows, "row")
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:

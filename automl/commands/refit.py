@@ -6,6 +6,7 @@ The file is short because each command is a file of its own; the training is in
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -14,13 +15,16 @@ from automl.commands.models.which_model import find_model_trial, with_named_tria
 from automl.commands.sweep import loading
 from automl.config import Config
 from automl.record.studies import read_study, study_path
+from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
+from automl.running.display.machine_output import write_answer
 
 
 def run(config: Config, stored_config: str) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
     from automl.running.refit.refit_task import make_refit_task, refuse_unfit_settings
+    from automl.running.setup.early_refusals import refuse_early
 
     refuse_unfit_settings(config)
     path = study_path(config.study).absolute()  # an objective may change the directory
@@ -30,6 +34,7 @@ def run(config: Config, stored_config: str) -> int:
     config = as_searched(config, record)
     winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
     task = make_refit_task(config, path, record, winner)
+    refuse_early(task.config)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
             from automl.running.setup.warm_start import warm_up_processes
@@ -37,7 +42,12 @@ def run(config: Config, stored_config: str) -> int:
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        return run_refit(task, stored_config, deliverer)
+        code = run_refit(task, stored_config, deliverer)
+    if code == 0:
+        model = StudyFiles(path).refit
+        written = os.path.relpath(model) if model.exists() else None
+        write_answer({"study": path.name, "model": written})
+    return code
 
 
 def as_searched(config: Config, record: StudyRecord) -> Config:

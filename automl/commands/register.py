@@ -40,6 +40,7 @@ from automl.record.study_directory import (
 )
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import Say, redact_text, say_on_stdout
+from automl.running.display.machine_output import write_answer
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.deliver.process import SharedDeliveryJob
@@ -63,7 +64,7 @@ def run_of_model(
     """Deliver the runs, and return the run that the model is logged on; `has_run` asks the store.
     Raises AutoMLError where MLflow does not take the runs."""
     tracking = config.tracking
-    _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study, tracking))
+    _deliver(directory, place, tracking, SharedDeliveryJob.of(config.study))
     if model.refitted is None:
         return _run_in_mlflow(directory, None if model.is_ensemble else model.trial)
     folder = refit_folder(directory, model)
@@ -136,10 +137,15 @@ class RegistrationResult:
     """SHA-256 of the model's file, in hex."""
     model_alias: ModelAlias
 
+    @property
+    def answer(self) -> Mapping[str, object]:
+        """The answer for a program."""
+        return {"name": self.name, "version": self.version, "alias": self.model_alias.alias}
+
 
 def run(config: Config, stored_config: str) -> int:
     """Register the model and print its version. Raises AutoMLError."""
-    register_model(config, say_on_stdout)
+    write_answer(register_model(config, say_on_stdout).answer)
     return 0
 
 

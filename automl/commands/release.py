@@ -52,6 +52,7 @@ from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import parse_json, say_on_stdout
 from automl.running.display.console import open_console
+from automl.running.display.machine_output import write_answer
 from automl.running.refit.refit_task import ensemble_to_refit
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
@@ -383,6 +384,7 @@ class _WinnerRelease:
         from automl.commands.register import register_model
 
         registered = register_model(self._config_for_refit(), say_on_stdout)
+        write_answer(registered.answer)
         result = (
             f"version {registered.version} of {registered.name}, {registered.model_alias.alias}"
         )

@@ -26,9 +26,10 @@ from automl.record.studies import (
     find_study,
     read_study,
     study_path,
+    suspended_holder,
     unreadable_text,
 )
-from automl.record.study_directory import study_command
+from automl.record.study_directory import holding_for, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
@@ -56,10 +57,12 @@ def enqueue(config: Config, stored_config: str) -> int:
     path, n_trials = study_path(config.study), 0
     with open_requests(config.study, path) as requests:
         is_served = requests.is_served()
+        earlier = [] if is_served else [r for r in requests.pending() if r.kind == "enqueue"]
     if not is_served:
         _check_points(points, config)
         fetch_shared_study(config.study)
-        n_trials = len(read_study(path).trials) + len(points)
+        n_waiting = sum(len(request.arguments["points"]) for request in earlier)
+        n_trials = len(read_study(path).trials) + n_waiting + len(points)
     arguments = {"points": points, "outside": given.outside}
     more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
     return ask_sweep(path, config.study, "enqueue", arguments, later=more)
@@ -112,22 +115,26 @@ def stop(config: Config, stored_config: str) -> int:
     if trial is None:
         return ask_sweep(path, config.study, "stop", arguments)
     study = _study_at(path, config.study)
-    with open_requests(study, path) as requests:
-        is_served = requests.is_served()
-    if not is_served:
+
+    def check() -> None:
         fetch_shared_study(study)
         _check_stoppable(path, trial, config.study.decided_n_trials)
-    return ask_sweep(path, config.study, "stop", arguments, later="")
+
+    check()
+    return ask_sweep(path, config.study, "stop", arguments, later="", check_later=check)
 
 
 def _check_stoppable(path: Path, trial: int, n_trials: int) -> None:
     """Raise ConfigError for a trial that has ended, or that a study of `n_trials` never has."""
-    trials = read_study(path).trials
-    known, n = trials.get(trial), max(n_trials, len(trials))
+    record = read_study(path)
+    known, n = record.trials.get(trial), max(record.n_trials or n_trials, len(record.trials))
     if known is None and trial >= n:
         raise ConfigError(f"stop.trial={trial}: there is no such trial; the study has at most {n}.")
     if known is not None and known.state.is_final:
-        raise ConfigError(f"stop.trial={trial}: it has ended ({known.state.value}).")
+        raise ConfigError(
+            f"stop.trial={trial}: it has ended ({known.state.value}), and a trial that has ended "
+            "stays as it is."
+        )
 
 
 def pause(config: Config, stored_config: str) -> int:
@@ -142,26 +149,35 @@ def ask_sweep(
     arguments: Mapping[str, Any],
     *,
     later: str | None = None,
+    check_later: Callable[[], None] = lambda: None,
 ) -> int:
     """Ask the sweep that works on the study at `path`, print its answer, and return the exit code.
 
     `later`: what is asked for may wait for the next sweep, and this is added to the command that
-    starts it; None: it may not. Raises ConfigError for what the sweep refuses, or where none works,
-    and AutoMLError for a sweep that does not answer.
+    starts it; None: it may not. `check_later` raises ConfigError for what no sweep can do, once the
+    sweep at work has ended without an answer. Raises ConfigError for what the sweep refuses, or
+    where none works, and AutoMLError for a sweep that does not answer.
     """
     study = _study_at(path, study)
     with open_requests(study, path) as requests:
         may_ask = later is not None or requests.is_served()
         request = requests.write(kind, arguments) if may_ask else None
-        answer = None if request is None else requests.wait_for_answer(request, ANSWER_SECONDS)
-        is_served = answer is None and requests.is_served()
+        pid = suspended_holder(path)
+        answer = None
+        if request is not None:
+            try:
+                answer = requests.wait_for_answer(request, ANSWER_SECONDS if pid is None else 0.0)
+            except KeyboardInterrupt:  # the same command asks anew
+                requests.withdraw(request)
+                raise
+        if request is not None and answer is None and requests.is_served():
+            if request.is_for_sweeps:  # otherwise it is done when nobody expects it any more
+                requests.withdraw(request)
+            raise AutoMLError(f"{kind}: {_silence_text(pid, study, request)}")
     if answer is not None and not answer.done:
         raise ConfigError(f"{kind}: {answer.text}")
-    if is_served:
-        raise AutoMLError(
-            f"{kind}: the sweep has not answered within {ANSWER_SECONDS:g} s; it does so as soon "
-            f"as it can. See what it does: {study_command('status', study)}"
-        )
+    if answer is None:
+        check_later()
     if answer is None and later is None:  # perhaps its sweep has just ended
         raise ConfigError(
             f"{kind}: no sweep works on study {path.name}; it goes on with "
@@ -173,6 +189,20 @@ def ask_sweep(
     say_on_stdout(text)
     write_answer({"study": path.name, "answered": answer is not None, "answer": text})
     return 0
+
+
+def _silence_text(pid: int | None, study: StudyConfig, request: StudyRequest) -> str:
+    """Return why a sweep at work does not answer, and what becomes of the request. `pid`: the
+    process of a sweep that is stopped, as by Ctrl-Z."""
+    if pid is not None:
+        why = f"the sweep is stopped (process {pid}): let it go on with kill -CONT {pid}"
+        then = ", then ask again" if request.is_for_sweeps else "; it does so then"
+        return f"{why}{then}"
+    then = "nothing was done" if request.is_for_sweeps else "it does so as soon as it can"
+    return (
+        f"the sweep has not answered within {ANSWER_SECONDS:g} s; {then}. See what it does: "
+        f"{study_command('status', study)}"
+    )
 
 
 def _study_at(path: Path, study: StudyConfig) -> StudyConfig:
@@ -279,17 +309,20 @@ def _have_answered(
     requests = FolderRequestQueue(path)
     request: StudyRequest | None = None
     answer: RequestAnswer | None = None
-    while answer is None and time.monotonic() < deadline:
-        if requests.is_served() and StudyFiles(path).config.exists():
-            request = request or requests.write(kind, arguments)
-            answer = requests.wait_for_answer(request, deadline - time.monotonic())
-        else:
-            from automl.running.trials.outside_study import answer_here  # loads Optuna
+    try:
+        while answer is None and time.monotonic() < deadline:
+            if requests.is_served() and StudyFiles(path).config.exists():
+                request = request or requests.write(kind, arguments)
+                answer = requests.wait_for_answer(request, deadline - time.monotonic())
+            else:
+                from automl.running.trials.outside_study import answer_here  # loads Optuna
 
-            mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
-            answer = answer_here(config, stored_config, mine)
-    if request is not None:
-        requests.withdraw(request)
+                mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
+                with holding_for(kind):  # a call from Python is no sweep either
+                    answer = answer_here(config, stored_config, mine)
+    finally:
+        if request is not None:
+            requests.withdraw(request)
     if answer is None:
         raise StudyInUseError(
             f"{kind}: whoever holds study {path.name} has not answered within "

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from automl.config import Config
 from automl.objectives.function_call import CalledFunction
-from automl.running.setup.resume_command import refuse_missing_function, refuse_refit_folder
+from automl.record.signal_receiver import receive_signals
+from automl.running.setup.early_refusals import refuse_early
+from automl.running.setup.resume_command import refuse_refit_folder
 
 if TYPE_CHECKING:
     from automl.running.refit.refit_task import RefitTask
@@ -42,9 +44,10 @@ def load_and_run_sweep(
     None: from now.
     """
     called_seconds = time.monotonic() if called_seconds is None else called_seconds
-    refuse_missing_function(config, called)
+    refuse_early(config, called)
     refuse_refit_folder(config.study)
     with ExitStack() as warm:
+        warm.enter_context(receive_signals(owns_process=False))
         with loading("Optuna, PyTorch and MLflow"):
             # Both imports take time; the processes that the first starts load during the second.
             from automl.running.setup.warm_start import warm_up_processes

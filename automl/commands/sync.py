@@ -21,5 +21,5 @@ def run(config: Config, stored_config: str) -> int:
     fetch_shared_study(config.study)
     place = settle_place_unlocked(directory, config.study)
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
-    shared = SharedDeliveryJob.of(config.study, config.tracking)
+    shared = SharedDeliveryJob.of(config.study)
     return deliver_study(directory, config.tracking, study=ref, shared=shared)

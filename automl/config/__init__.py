@@ -57,7 +57,7 @@ from automl.config.execution import (
     SurveyKind,
 )
 from automl.config.metrics import LOSSES, metric_direction
-from automl.config.objective import ObjectiveConfig, ObjectiveKind
+from automl.config.objective import CodeChange, ObjectiveConfig, ObjectiveKind
 from automl.config.option_bases import ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.study import (
     DEFAULT_N_TRIALS,
@@ -81,6 +81,7 @@ __all__ = [
     "AskConfig",
     "AutoSetting",
     "ChooseDevice",
+    "CodeChange",
     "ColumnKind",
     "CompareConfig",
     "Config",

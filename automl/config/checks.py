@@ -5,9 +5,10 @@ The message of a failed check names the key, the value and the rule.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -47,6 +48,15 @@ def check_setting(holds: bool, key: str, value: object, rule: str) -> None:
     """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:
         raise ConfigError(f"{key}={value}: {rule}")
+
+
+def check_known_name(what: str, name: str, known: Sequence[str], rule: str, hint: str = "") -> None:
+    """Raise ConfigError for a name that is not among those known, with `hint` or the nearest."""
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = hint or (f" Did you mean {near[0]}?" if near else "")
+    raise ConfigError(f"{what}: unknown here; {rule}: {', '.join(known) or 'nothing'}.{hint}")
 
 
 def checker(section: str, settings: object) -> Callable[[str, bool, str], None]:

@@ -5,8 +5,10 @@ Formulas are in `automl/data/scoring/metrics.py`. A training reports the metric 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from automl.config.checks import check_known_name
 from automl.config.data import Task
 from automl.trial import Direction
 
@@ -93,3 +95,15 @@ def metric_direction(metric: str) -> Direction:
     """Return the direction of a metric that a training on a table reports."""
     larger = metric.removeprefix(JUDGED_PREFIX) in LARGER_IS_BETTER
     return Direction.maximize if larger and metric.startswith(JUDGED_PREFIX) else Direction.minimize
+
+
+def check_reported(metric: str, more_metrics: Sequence[str], reported: Sequence[str]) -> None:
+    """Raise ConfigError for a metric of a study that is not `reported`. A trial measures some of
+    the further ones itself."""
+    check_known_name(f"study.metric={metric}", metric, reported, "the objective reports")
+    known, rule = (
+        (*reported, *sorted(MEASURED_METRICS)),
+        "the objective reports, or a trial measures",
+    )
+    for name in more_metrics:
+        check_known_name(f"study.metric={name}", name, known, rule)

@@ -29,6 +29,13 @@ class ObjectiveKind(enum.Enum):
         return self in (ObjectiveKind.python, ObjectiveKind.called, ObjectiveKind.optuna)
 
 
+class CodeChange(enum.Enum):
+    """What a sweep does where the objective's code has changed since the study's last sweep."""
+
+    warn = "warn"
+    refuse = "refuse"
+
+
 @dataclass
 class ObjectiveConfig:
     """The objective: built-in training, a function of the user's, one for Optuna, or a program."""
@@ -50,6 +57,10 @@ class ObjectiveConfig:
     pattern: str | None = None
     """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
     none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
+
+    if_changed: CodeChange = CodeChange.warn
+    """What happens where the code of a function or program has changed since the last sweep of the
+    study. warn: the sweep says so and goes on. refuse: it does not begin."""
 
     def __post_init__(self) -> None:
         if self.kind is ObjectiveKind.called:

@@ -37,6 +37,12 @@ class AutoSetting(enum.Enum):
     none = "none"
 
 
+def is_shared_storage(url: str) -> bool:
+    """Return whether a storage is one that sweeps share; `postgresql+DRIVER://` is Optuna's own
+    storage, for one sweep."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
 @dataclass
 class StudyConfig:
     """The study: its name, its goal, its end, and the places where it is kept."""
@@ -51,8 +57,8 @@ class StudyConfig:
     choose the family, running trials are stopped before, once one has finished, so that the
     ensemble is made in time; trials get half of it at least. none: no limit."""
     grace_seconds: float = 30.0
-    """Seconds that running trials have to write a checkpoint after Ctrl-C; after timeout_seconds at
-    most 2 s, or 5 % of timeout_seconds."""
+    """Seconds that running trials have to write a checkpoint after Ctrl-C, or MLflow to take the
+    rest after the last trial; after timeout_seconds at most 2 s, or 5 % of timeout_seconds."""
     metric: Any = DEFAULT_METRIC
     """The reported metric that is optimised, or a list of several: [val_error, latency_ms]. The
     first one leads: it chooses the report of a trial that counts."""
@@ -188,11 +194,8 @@ class StudyConfig:
 
     @property
     def shared(self) -> bool:
-        """Return whether sweeps of several machines may work on the study.
-
-        `postgresql+DRIVER://` is Optuna's own storage, for one sweep.
-        """
-        return (self.storage or "").startswith(("postgresql://", "postgres://"))
+        """Return whether sweeps of several machines may work on the study."""
+        return is_shared_storage(self.storage or "")
 
     @property
     def metrics(self) -> StudyMetrics:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from automl.errors import ConfigError
+from automl.record.texts import fit_line
 
 _EMPTY = frozenset(["", "?", "NA", "N/A", "n/a", "NULL", "null", "None", "<NA>", "#NA", "#N/A"])
 _NO_NUMBER = frozenset(
@@ -34,6 +36,8 @@ MISSING_TARGET_TEXTS = frozenset(["", "?", "NA"])
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
 """The largest absolute value of a number; beyond it a number counts as missing."""
 _EXACT = 2**53  # from here on, different integers can be the same float
+_MAX_FLOAT_BITS = 1023
+"""Bits of an integer that every float holds; Python raises OverflowError for some longer ones."""
 
 
 def distinct_cells(
@@ -68,11 +72,21 @@ def _distinct(
         codes, uniques = pd.factorize(column)
     except TypeError:  # lists and dicts, which Parquet can hold
         codes, uniques = pd.factorize(column.astype(str).where(column.notna()))
-    values = [v.strip() if isinstance(v, str) else v for v in uniques.tolist()]
+    values = [_plain_cell(value) for value in uniques.tolist()]
     present = dict.fromkeys(v for v in values if not _is_missing(v, missing))
     places = {v: i for i, v in enumerate(present)}
     moved = np.array([places.get(v, -1) for v in values] + [-1], dtype=np.intp)
     return moved[codes], list(places)
+
+
+def _plain_cell(value: Any) -> Any:
+    """Return a text without spaces around it; periods, and integers that are too large for a float,
+    as the texts that a file has of them."""
+    if isinstance(value, pd.Period):
+        return str(value)
+    if isinstance(value, int) and value.bit_length() > _MAX_FLOAT_BITS:
+        return str(Decimal(value))
+    return value.strip() if isinstance(value, str) else value
 
 
 def _is_missing(value: object, missing: frozenset[str]) -> bool:
@@ -128,6 +142,26 @@ def column_to_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
         values = np.array([math.nan if n is None else n for n in found], dtype=np.float64)[codes]
     with np.errstate(invalid="ignore"):
         return np.where(np.abs(values) <= LARGEST_NUMBER, values, np.nan)
+
+
+def count_too_large(column: pd.Series[Any]) -> int:
+    """Return the number of cells that are infinite, or numbers beyond the largest one."""
+    if _is_time(column):
+        return 0
+    return int((pd.to_numeric(column, errors="coerce").abs() > LARGEST_NUMBER).sum())
+
+
+_MAX_SHOWN_CHARACTERS = 60
+
+
+def cut_text(text: str) -> str:
+    """Return a text from a table as messages show it, cut to some characters."""
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else fit_line(text, _MAX_SHOWN_CHARACTERS)
+
+
+def shown_cell(cell: object) -> str:
+    """Return a cell as messages show it."""
+    return repr(cut_text(cell)) if isinstance(cell, str) else cut_text(repr(cell))
 
 
 def verbatim_text(value: object) -> str:

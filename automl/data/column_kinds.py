@@ -45,9 +45,6 @@ from automl.errors import ConfigError
 
 Floats = npt.NDArray[np.float64]
 MAX_TOPICS = 16
-_MANY = 10
-"""With this many different texts that say nothing, a column is not full of slips, but written in
-another way than in training."""
 MAX_TEXT_ROWS = 20_000
 """Largest number of rows that topics are learned from."""
 MAX_TEXT_CHARACTERS = 2000
@@ -55,27 +52,32 @@ MAX_TEXT_CHARACTERS = 2000
 
 
 def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
-    """Return (N,) numbers for each part of the reading; NaN where a cell says nothing.
-
-    Raises ConfigError for a column in which no cell says a number or date, unlike in training.
-    """
+    """Return (N,) numbers for each part of the reading; NaN where a cell says nothing."""
     match reading:
         case DateReading():
             return _dates(reading, column)
         case NumberReading():
             return {"number": _numbers(reading, column)}
         case FrequencyReading():
-            codes, texts = cells.column_spellings(column, verbatim=reading.verbatim)
-            logs = [math.log1p(reading.counts.get(text, 1)) for text in texts]
-            return {"frequency": np.array(logs)[codes]}
+            spelled = cells.column_spellings(column, verbatim=reading.verbatim)
+            return {"frequency": read_frequency(reading, *spelled)}
         case TextReading():
             topics = _topics(reading, column)
             return dict(zip(reading.parts, topics.T, strict=True))
 
 
-def read_levels(reading: FrequencyReading, column: pd.Series[Any]) -> Floats:
-    """Return the (N,) levels of a column's categories, which target-encoded columns hold."""
-    codes, texts = cells.column_spellings(column, verbatim=reading.verbatim)
+def read_frequency(
+    reading: FrequencyReading, codes: npt.NDArray[np.intp], texts: Sequence[str]
+) -> Floats:
+    """Return (N,) how frequent each cell is in training; the cells are `texts[codes]`."""
+    logs = [math.log1p(reading.counts.get(text, 1)) for text in texts]
+    return np.array(logs)[codes]
+
+
+def read_levels(
+    reading: FrequencyReading, codes: npt.NDArray[np.intp], texts: Sequence[str]
+) -> Floats:
+    """Return the (N,) levels of categories, which target-encoded columns hold."""
     levels = [reading.levels.get(text, len(reading.levels)) for text in texts]
     return np.array(levels, dtype=np.float64)[codes]
 
@@ -117,7 +119,6 @@ def _dates(reading: DateReading, column: pd.Series[Any]) -> dict[str, Floats]:
         seconds = cells.column_to_numbers(column)
     else:
         seconds = _each(column, lambda cell: parse_text_seconds(str(cell), reading.format))
-    _check_says(column, seconds, "dates")
     known = ~np.isnan(seconds)
     whole = np.where(known, seconds, 0.0)
     return {part: np.where(known, date_part(whole, part), np.nan) for part in reading.parts}
@@ -127,7 +128,6 @@ def _numbers(reading: NumberReading, column: pd.Series[Any]) -> Floats:
     if pd.api.types.is_numeric_dtype(column) and column.dtype.kind in "iuf":
         return cells.column_to_numbers(column)
     numbers = _each(column, lambda cell: read_cell_number(reading, cell))
-    _check_says(column, numbers, "numbers")
     return np.where(np.abs(numbers) <= cells.LARGEST_NUMBER, numbers, np.nan)
 
 
@@ -145,17 +145,6 @@ def _each(column: pd.Series[Any], parse: Callable[[Any], float | None]) -> Float
     numbers = [math.nan if number is None else number for number in [*parsed, None]]
     found: Floats = np.array(numbers, dtype=np.float64)[codes]
     return found
-
-
-def _check_says(column: pd.Series[Any], found: Floats, what: str) -> None:
-    if not np.isnan(found).all():
-        return
-    seen = [text for text in cells.column_spellings(column)[1] if text]
-    if len(seen) >= _MANY:
-        raise ConfigError(
-            f"Column {column.name} held {what} in training and now holds none, but for example "
-            f"{seen[0][:60]!r}: give it as it was."
-        )
 
 
 def _topics(reading: TextReading, column: pd.Series[Any]) -> Floats:
@@ -217,6 +206,8 @@ class ColumnReading:
     """Whether older studies, which had no detection, took the column for another kind."""
     verbatim: bool = False
     """Whether the column holds codes, which stay as they are written."""
+    n_too_large: int = 0
+    """Number of infinite or too large cells in a column of plain numbers; they are missing."""
 
 
 def read_columns(
@@ -241,6 +232,9 @@ def read_columns(
         else:
             decide = _detected_kind if detect else _plain_kind
             readings[name] = decide(name, column, verbatim)
+        if column.dtype.kind == "f" and (n_too_large := cells.count_too_large(column)):
+            why = f"{readings[name].why}; {n_too_large:,} infinite or too large, so missing"
+            readings[name] = replace(readings[name], why=why, n_too_large=n_too_large)
     return readings
 
 

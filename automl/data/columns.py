@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 import reprlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -172,6 +172,14 @@ def _counts(plain: Any) -> dict[str, int]:
     return dict(plain)
 
 
+def _shares(plain: Any) -> dict[str, float]:
+    if not isinstance(plain, Mapping):
+        raise TypeError("shares of unknown cells are by column")
+    if any(type(k) is not str or type(v) is not float or not 0 < v <= 1 for k, v in plain.items()):
+        raise ValueError("shares of unknown cells are above 0 and at most 1")
+    return dict(plain)
+
+
 def _flag(plain: Mapping[str, Any], key: str) -> bool:
     value = plain.get(key, False)
     if type(value) is not bool:
@@ -202,6 +210,8 @@ MIN_CATEGORY_SHARE = 0.001
 FORMATS = tuple(f"automl-columns-{number}" for number in range(1, 7))
 """Names of the format in the plain form: of plain columns, then with readings, codes, pairs,
 products of three, target encodings. A change of layout or meaning needs a new number."""
+TRUTH_BY_NUMBER = {"1": "True", "0": "False"}
+"""The truth value that a number stands for in a column of truth values."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +303,9 @@ class TableColumns:
     """Readings of the table's columns that numbers are made of."""
     pairs: tuple[CombinedColumn, ...] = ()
     """The pairs that the last columns of `all` are made of, in their order."""
+    unknown_shares: Mapping[str, float] | None = field(default=None, compare=False)
+    """The share of unknown cells (`unknown_cells.py`) in training, by the table's column, where
+    there were any; None: not counted, as in older files."""
 
     @cached_property
     def own(self) -> TableColumns:
@@ -338,6 +351,14 @@ class TableColumns:
         of_readings = [reading.name for reading in self.readings if reading.verbatim]
         return tuple(dict.fromkeys((*of_categories, *of_readings)))
 
+    def unknown_share(self, name: str) -> float | None:
+        """Return the share of unknown cells that the table's column had in training, or None if
+        nobody has counted them."""
+        if self.unknown_shares is not None:
+            return self.unknown_shares.get(name, 0.0)
+        had_any = {column.name for column in self.own.categories if column.has_other}
+        return None if name in had_any | {r.name for r in self.readings} else 0.0
+
     def plain(self) -> dict[str, Any]:
         """Return the columns as texts, numbers, lists and dicts, which `weights_only` loading
         accepts."""
@@ -360,6 +381,7 @@ class TableColumns:
             "columns": plain,
             **({"readings": readings} if readings else {}),
             **({"pairs": [pair.plain() for pair in self.pairs]} if self.pairs else {}),
+            **({} if self.unknown_shares is None else {"unknown": dict(self.unknown_shares)}),
         }
 
     @classmethod
@@ -380,7 +402,8 @@ class TableColumns:
                 _check_made(column, makes[column.made_of])
         pairs = tuple(CombinedColumn(**pair) for pair in plain.get("pairs", ()))
         _check_pairs(columns, pairs)
-        return cls(columns, readings, pairs)
+        unknown = plain.get("unknown")
+        return cls(columns, readings, pairs, None if unknown is None else _shares(unknown))
 
 
 def _column(plain: Mapping[str, Any]) -> Column:
@@ -430,6 +453,12 @@ def _check_kinds(column: Column) -> None:
         raise TypeError(f"the column {str(column.name)[:50]!r} holds what no column does")
     if isinstance(column, NumberColumn) and not column.scale > 0:
         raise ValueError(f"the column {column.name[:50]!r} has no scale")
+
+
+def holds_truths(texts: Collection[str]) -> bool:
+    """Return whether the known texts of a column are truth values."""
+    known = {*texts} - {""}
+    return bool(known) and known <= {*TRUTH_BY_NUMBER.values()}
 
 
 def source_column(column: Column) -> str:

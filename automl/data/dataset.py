@@ -25,8 +25,9 @@ from automl.data.tables.frames import Frame
 from automl.data.target_encoding import TargetEncoding, fit_encoding
 
 Label: TypeAlias = "str | int | float | bool"
-Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32]"
-"""(N,) int64 places in `Dataset.classes`, or float32 values in the target's own unit."""
+Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float64]"
+"""(N,) int64 places in `Dataset.classes`, or float64 values in the target's own unit: float32 would
+round away what targets far from zero differ by."""
 Places: TypeAlias = "npt.NDArray[np.int64]"
 """(N,) numbers of rows."""
 View = TypeVar("View")
@@ -79,7 +80,7 @@ class DatasetPart:
 
     def __post_init__(self) -> None:
         assert self.y.shape == (len(self.rows),), "one target per row"
-        assert self.y.dtype in (np.int64, np.float32), "y is int64 or float32"
+        assert self.y.dtype in (np.int64, np.float64), "y is int64 or float64"
 
     def __len__(self) -> int:
         return len(self.y)

@@ -95,6 +95,10 @@ def column_notes(
     grouped = [c.name for c in columns.own.categories if c.has_other]
     lines += _line("rare categories are taken together in", grouped)
     lines += _line("of many categories, how frequent each is counts too", frequent)
+    large = [name for name, r in readings.items() if r.n_too_large]
+    lines += _line("infinite or too large numbers, which count as missing, are in", large)
+    far = [c.name for c in columns.own.numbers if are_digits_lost(c.mean, c.scale)]
+    lines += _line("too far from zero for 64 bits to tell all their values apart", far, _FAR_REMEDY)
     question = "gives the target away by itself: is it known beforehand?"
     lines += _line(question, giveaways, _DROP_REMEDY)
     return lines
@@ -132,6 +136,39 @@ def _line(
 _KEEP_REMEDY = "data.columns.{}=number takes it"
 _OTHER_KIND_REMEDY = "data.columns.{}=category, drop, … decides otherwise"
 _DROP_REMEDY = "data.columns.{}=drop leaves it out"
+_FAR_REMEDY = "take a constant off {} in the table"
+_FAR_STEP = 0.01
+"""Steps between the numbers of 64 bits at a column's mean, in its standard deviations, from which
+on they are worth a line."""
+_TOLD_SHARE = 0.5
+"""Share of a target's different values that 32 bits must tell apart, or it is worth a line."""
+
+
+def are_digits_lost(mean: float, scale: float) -> bool:
+    """Return whether numbers of 64 bits at `mean` are too coarse for values that differ by
+    `scale`."""
+    return float(np.spacing(abs(mean))) > _FAR_STEP * scale
+
+
+def digits_notes(target: str, y: Targets, mean: float, scale: float) -> list[str]:
+    """Return the line about a target of values whose digits are lost in 64 bits as they stand, or
+    in the 32 bits that models compute in, once they are centred and scaled; none for others."""
+    if y.dtype == np.int64:
+        return []
+    if are_digits_lost(mean, scale):
+        return [
+            f"{target}: values of about {mean:.3g} that differ by {scale:.1g}, which 64 bits hold "
+            f"in steps of {np.spacing(abs(mean)):.1g}: take a constant off them in the table."
+        ]
+    values = np.unique(y)
+    n_told = len(np.unique(((values - mean) / scale).astype(np.float32)))
+    if n_told >= _TOLD_SHARE * len(values):
+        return []
+    return [
+        f"{target}: of {len(values):,} different values, models tell {n_told:,} apart, because "
+        f"some lie far out (from {values[0]:.3g} to {values[-1]:.3g}): mend or remove those rows, "
+        "or predict a logarithm."
+    ]
 
 
 MAX_NAMED = 8

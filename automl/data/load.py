@@ -30,7 +30,7 @@ from automl.data.dataset import (
     join_parts,
     make_disc,
 )
-from automl.data.dataset_notes import dataset_notes, folds_note, pair_notes
+from automl.data.dataset_notes import dataset_notes, digits_notes, folds_note, pair_notes
 from automl.data.folds import TableSize, folds_at_random
 from automl.errors import ConfigError
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from automl.data.split import Rows, RowSplit
     from automl.data.tables.frames import Frame
     from automl.data.tables.table_sources import TableSource
+    from automl.data.unknown_cells import TableTally
 
 
 def load_dataset(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
@@ -68,10 +69,13 @@ def _dataset(
     preprocessing: Preprocessing,
     refit: RefitRows | None = None,
 ) -> Dataset:
-    def part(rows: Rows) -> DatasetPart:
-        return DatasetPart(preprocessing.read(source.frame.iloc[rows]), source.y[rows])
+    from automl.data.unknown_cells import unknown_shares
 
-    train = part(split.train)
+    def part(rows: Rows) -> tuple[DatasetPart, TableTally]:
+        cells, tally = preprocessing.read_cells(source.frame.iloc[rows])
+        return DatasetPart(cells, source.y[rows]), tally
+
+    train, tally = part(split.train)
     giveaways, pairs, rows = _column_rows(source, preprocessing, train)
     mean, scale = _target_scale(source, train)
     folds = split.folds if refit is None else ()
@@ -79,14 +83,15 @@ def _dataset(
         name=source.name,
         task=source.target.task,
         train=train,
-        validation=part(split.validation),
+        validation=part(split.validation)[0],
         classes=source.target.classes,
-        columns=preprocessing.columns,
+        columns=replace(preprocessing.columns, unknown_shares=unknown_shares(tally)),
         target_mean=mean,
         target_scale=scale,
         digest=_digest(config, source.target.task, source.content_digest, folds, refit),
         notes=(
             *source.notes,
+            *digits_notes(source.target.name, train.y, mean, scale),
             *dataset_notes(source, split, preprocessing, config, giveaways),
             *pair_notes(preprocessing.columns, pairs, config.target or ""),
         ),
@@ -171,13 +176,13 @@ def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> Dat
 
     if config.test_path is None:
         frame, digest = source.frame.iloc[split.test], _hex(f"{dataset.digest} test")
-        test = DatasetPart(preprocessing.read(frame), source.y[split.test])
+        test = DatasetPart(preprocessing.read_cells(frame)[0], source.y[split.test])
         return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
     from automl.data.tables.table_sources import read_test_table
 
     frame, y, digest = read_test_table(config, source.target, preprocessing.columns.verbatim)
     try:
-        test = DatasetPart(preprocessing.read(frame), y)
+        test = DatasetPart(replace(preprocessing, columns=dataset.columns).read(frame), y)
     except ConfigError as error:
         raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
     return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
@@ -263,7 +268,11 @@ def _combine_columns(
         return preprocessing
     frame, y = source.frame.iloc[split.train], source.y[split.train]
     preprocessing = preprocessing.with_target_means(frame, encoded, y) if encoded else preprocessing
-    return preprocessing.with_pairs(preprocessing.read(frame), pairs) if pairs else preprocessing
+    return (
+        preprocessing.with_pairs(preprocessing.read_cells(frame)[0], pairs)
+        if pairs
+        else preprocessing
+    )
 
 
 def _named_columns(
@@ -405,13 +414,22 @@ def _check_disc(config: DataConfig) -> None:
         )
 
 
+LEAST_SCALE = 1e-150
+"""Smallest standard deviation of a target: losses divide by its square."""
+
+
 def _target_scale(source: TableSource, train: DatasetPart) -> tuple[float, float]:
     if source.target.task is Task.classification:
         return 0.0, 1.0
-    from sklearn.preprocessing import StandardScaler
+    from automl.data.preprocessing import learn_scales
 
-    scaler = StandardScaler().fit(train.y.astype(np.float64)[:, None])
-    return float(scaler.mean_[0]), float(scaler.scale_[0])
+    (mean,), (scale,) = learn_scales(train.y[:, None].astype(np.float64))
+    if scale < LEAST_SCALE:
+        raise ConfigError(
+            f"data.target={source.target.name}: its values differ by about {scale:.0e}, whose "
+            "square 64 bits hold as 0: give them in a smaller unit."
+        )
+    return mean, scale
 
 
 def _digest(

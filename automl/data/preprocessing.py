@@ -29,23 +29,28 @@ from automl.data.column_kinds import (
     learn_frequency,
     make_numbers,
     read_columns,
+    read_frequency,
     read_levels,
 )
 from automl.data.columns import (
     ENCODED_PART,
     MAX_CATEGORIES,
     MIN_CATEGORY_SHARE,
+    TRUTH_BY_NUMBER,
     CategoryColumn,
     Column,
     CombinedColumn,
     FrequencyReading,
     NumberColumn,
     TableColumns,
+    TextReading,
+    holds_truths,
     source_column,
 )
 from automl.data.combined_columns import add_pairs, combine_rows
 from automl.data.dataset import TableRows, Targets
 from automl.data.target_encoding import class_target, encoded_classes
+from automl.data.unknown_cells import TableTally, count_unknown, unknown_column
 from automl.errors import ConfigError
 
 
@@ -133,29 +138,28 @@ class Preprocessing:
         """Return raw rows as numbers and places of categories.
 
         `frame` is a DataFrame with at least the columns learned from, in any order, or an array
-        (N, columns) in their order. Raises ConfigError for columns that are absent, or that held
-        numbers in training and now hold none.
+        (N, columns) in their order. Raises ConfigError for columns that are absent, or in which no
+        cell is known (`unknown_cells.py`).
         """
+        rows, tally = self.read_cells(frame)
+        if refusal := unknown_column(self.columns, tally):
+            raise ConfigError(refusal)
+        return rows
+
+    def read_cells(self, frame: Any) -> tuple[TableRows, TableTally]:
+        """Return the rows as `read` does, and the unknown cells by column, which is not judged."""
         table, own = self._as_table(frame), self.columns.own
         numbers = np.empty((len(table), len(own.numbers)))
         codes = np.empty((len(table), len(own.categories)), dtype=np.int32)
+        tally = {}
         if len(table):
-            found = {r.name: make_numbers(r, table[r.name]) for r in own.readings}
-            levels = {
-                r.name: read_levels(r, table[r.name])
-                for r in own.readings
-                if isinstance(r, FrequencyReading) and own.encoded
-            }
+            found = {name: _ReadColumn.of(own, name, table[name]) for name in own.sources}
             for place, number in enumerate(own.numbers):
-                if number.encoded_class is not None:
-                    numbers[:, place] = levels[number.made_of]
-                elif number.made_of:
-                    numbers[:, place] = found[number.made_of][number.part]
-                else:
-                    numbers[:, place] = _read_numbers(table[number.name])
+                numbers[:, place] = found[source_column(number)].numbers[number.part]
             for place, category in enumerate(own.categories):
-                codes[:, place] = _places(category, table[category.name])
-        return combine_rows(self.columns, TableRows(numbers, codes))
+                codes[:, place] = found[category.name].codes
+            tally = {name: count_unknown(table[name], read.is_read) for name, read in found.items()}
+        return combine_rows(self.columns, TableRows(numbers, codes)), tally
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
         names = list(self.columns.sources)
@@ -185,24 +189,59 @@ def _renamed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.rename(columns=lambda name: str(name).strip())
 
 
-def _places(column: CategoryColumn, cells_: pd.Series[Any]) -> npt.NDArray[np.int32]:
-    """Return the (N,) place of each cell in `column.categories`, or the place after its end."""
-    codes, texts = cells.column_spellings(cells_, verbatim=column.verbatim)
-    places = {text: i for i, text in enumerate(column.categories)}
-    other = len(places)
-    return np.array([places.get(text, other) for text in texts], dtype=np.int32)[codes]
+@dataclass(frozen=True, eq=False)
+class _ReadColumn:
+    """The cells of one column of the table, as the columns that are made of it need them."""
 
+    numbers: Mapping[str, npt.NDArray[np.float64]]
+    """(N,) numbers by the part of the reading; plain numbers have the part `""`."""
+    codes: npt.NDArray[np.int32]
+    """(N,) places among the categories; of no meaning for other columns."""
+    is_read: npt.NDArray[np.bool_]
+    """(N,) whether the cell says something to the model; false for missing cells, too."""
 
-def _read_numbers(column: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    values = cells.column_to_numbers(column)
-    if len(values) and np.isnan(values).all():
-        seen = [text for text in cells.column_spellings(column)[1] if text]
-        if seen:
-            raise ConfigError(
-                f"Column {column.name} held numbers in training and now holds none, but for "
-                f"example {seen[0]!r}: give it as numbers (times as times)."
-            )
-    return values
+    @classmethod
+    def of(cls, own: TableColumns, name: str, column: pd.Series[Any]) -> _ReadColumn:
+        """Read the column of that name by what was learned of it."""
+        reading = next((reading for reading in own.readings if reading.name == name), None)
+        category = next((c for c in own.categories if c.name == name), None)
+        if category is not None or isinstance(reading, FrequencyReading):
+            counted = reading if isinstance(reading, FrequencyReading) else None
+            return cls._of_texts(own, name, category, counted, column)
+        numbers = (
+            make_numbers(reading, column) if reading else {"": cells.column_to_numbers(column)}
+        )
+        first, *others = numbers.values()
+        is_read = ~np.isnan(first)
+        if isinstance(reading, TextReading):  # the topics of a text without a known word are 0
+            is_read = np.logical_or.reduce([topic != 0 for topic in (first, *others)])
+        return cls(numbers, np.zeros(0, np.int32), is_read)
+
+    @classmethod
+    def _of_texts(
+        cls,
+        own: TableColumns,
+        name: str,
+        category: CategoryColumn | None,
+        reading: FrequencyReading | None,
+        column: pd.Series[Any],
+    ) -> _ReadColumn:
+        codes, texts = cells.column_spellings(column, verbatim=name in own.verbatim)
+        categories = category.categories if category is not None else ()
+        places = {text: place for place, text in enumerate(categories)}
+        known = {*places, *(reading.counts if reading is not None else ())}
+        if holds_truths(known):
+            texts = [TRUTH_BY_NUMBER.get(text, text) for text in texts]
+        numbers = {}
+        if reading is not None:
+            levels = read_levels(reading, codes, texts)
+            parts = [number.part for number in own.numbers if number.made_of == name]
+            numbers = dict.fromkeys(parts, levels)
+            numbers |= {"frequency": read_frequency(reading, codes, texts)}
+        other = len(places)
+        by_text = np.array([places.get(text, other) for text in texts], dtype=np.int32)
+        is_known = np.array([text != "" and text in known for text in texts])
+        return cls(numbers, by_text[codes], is_known[codes])
 
 
 @dataclass(frozen=True)
@@ -233,16 +272,15 @@ def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[Nu
     if not read:
         return []
     from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import StandardScaler
 
     values = np.column_stack(list(read.values()))
     imputer = SimpleImputer(strategy="median")
-    scaler = StandardScaler().fit(imputer.fit_transform(values))
+    means, scales = learn_scales(imputer.fit_transform(values))
     return [
         NumberColumn(
             part.name,
-            mean=float(scaler.mean_[i]),
-            scale=float(scaler.scale_[i]),
+            mean=means[i],
+            scale=scales[i],
             fill=float(imputer.statistics_[i]),
             has_indicator=_marks(part) and bool(np.isnan(values[:, i]).any()),
             made_of=part.made_of,
@@ -250,6 +288,20 @@ def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[Nu
         )
         for i, part in enumerate(read)
     ]
+
+
+def learn_scales(values: npt.NDArray[np.float64]) -> tuple[list[float], list[float]]:
+    """Return the mean and the standard deviation of each column of (N, K), 1 for a constant one.
+
+    scikit-learn's `scale_` is 1 wherever rounding might explain what a column varies by, as for
+    1e12 ± 1 in 50,000 rows. Its variance is exact there, too. The squares of differences below
+    1e-154 are 0: the range of the column is then its scale.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    scaler, ranges = StandardScaler().fit(values), np.ptp(values, axis=0)
+    scales = np.where(ranges > 0, np.where(scaler.var_ > 0, np.sqrt(scaler.var_), ranges), 1.0)
+    return scaler.mean_.tolist(), scales.tolist()
 
 
 def _marks(part: _NumberPart) -> bool:

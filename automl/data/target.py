@@ -18,7 +18,7 @@ from automl.config import ColumnKind, Task
 from automl.data import cells
 from automl.data.cells import are_verbatim
 from automl.data.column_kinds import distinct_texts, make_numbers, read_cell_number, try_reading
-from automl.data.columns import NumberReading
+from automl.data.columns import TRUTH_BY_NUMBER, NumberReading, holds_truths
 from automl.data.dataset import Label, Targets
 from automl.data.text_values import detect_number_style
 from automl.errors import ConfigError
@@ -74,10 +74,12 @@ class TargetColumn:
             )
             if np.isnan(values).any():
                 cell = column[np.isnan(values)].iloc[0]
-                raise self._unusable(path_key, cell, "no number")
-            return values.astype(np.float32)
+                raise self._unusable(path_key, cell, _why_no_number(cell, reading))
+            return values
         spelling = cells.verbatim_text if self.verbatim else cells.cell_to_text
         numbers = {spelling(label): i for i, label in enumerate(self.classes)}
+        if holds_truths(numbers):
+            numbers |= {n: numbers[t] for n, t in TRUTH_BY_NUMBER.items() if t in numbers}
         codes, labels = cells.distinct_cells(column, cells.MISSING_TARGET_TEXTS)
         for label in labels:
             if spelling(label) not in numbers:
@@ -87,8 +89,8 @@ class TargetColumn:
 
     def _unusable(self, path_key: str, cell: object, rule: str) -> ConfigError:
         return ConfigError(
-            f"{path_key}: the target column {self.name} holds {cell!r}, which is {rule}: mend or "
-            "remove those rows."
+            f"{path_key}: the target column {self.name} holds {cells.shown_cell(cell)}, which is "
+            f"{rule}: mend or remove those rows."
         )
 
 
@@ -147,9 +149,25 @@ def labelled_rows(frame: Any, y: Any, target: TargetColumn) -> tuple[Any, Target
         raise ConfigError(f"{len(column)} targets for {len(frame)} rows: give one for each.")
     known = has_target(column, target.reading, verbatim=target.verbatim)
     if not known.any():
-        raise ConfigError(f"No row has a target ({len(frame)} rows): there is nothing to score by.")
+        why = no_targets(column)
+        raise ConfigError(f"No row has a target ({len(frame)} rows, {why}): give some to score by.")
     kept = frame[known] if isinstance(frame, pd.DataFrame) else np.asarray(frame)[known]
     return kept, target.encode(column[known], "the rows")
+
+
+def no_targets(column: pd.Series[Any]) -> str:
+    """Return why no cell of a column is a target (`has_target`)."""
+    n_large = cells.count_too_large(column)
+    if not n_large:
+        return "all of them empty"
+    largest = f"{cells.LARGEST_NUMBER:.2g}"
+    return f"{n_large:,} of them infinite or too large, beyond {largest}: divide them"
+
+
+def _why_no_number(cell: object, reading: NumberReading | None) -> str:
+    number = _target_number(cell, reading)
+    is_large = number is not None and abs(number) > cells.LARGEST_NUMBER
+    return f"too large, beyond {cells.LARGEST_NUMBER:.2g}" if is_large else "no number"
 
 
 def decide_target(
@@ -224,7 +242,7 @@ def _target_number(value: object, reading: NumberReading | None) -> float | None
 def shown_labels(labels: Sequence[Label]) -> str:
     """Return the first few labels, for a message."""
     more = ", …" if len(labels) > _MAX_SHOWN else ""
-    return ", ".join(map(str, labels[:_MAX_SHOWN])) + more
+    return ", ".join(cells.cut_text(str(label)) for label in labels[:_MAX_SHOWN]) + more
 
 
 def _check_varies(
@@ -234,10 +252,15 @@ def _check_varies(
     if len({spelling(label) for label in labels[:2]}) > 1:
         return
     if len({spelling(label) for label in labels}) == 1:
-        raise ConfigError(
-            f"data.target={name}: there is one class only: every row holds {labels[0]!r}, so there "
-            "is nothing to learn. Choose another column or other rows."
-        )
+        raise one_class_error(name, labels[0])
+
+
+def one_class_error(name: str, value: object) -> ConfigError:
+    """Return the error about a target that is the same in all rows."""
+    return ConfigError(
+        f"data.target={name}: there is one class only: every row holds {cells.shown_cell(value)}, "
+        "so there is nothing to learn. Choose another column or other rows."
+    )
 
 
 def _text_classes(
@@ -248,7 +271,8 @@ def _text_classes(
     if len(by_text) == len(codes) > MAX_INTEGER_CLASSES:
         raise ConfigError(
             f"data.target={name}: each of the {len(codes)} rows holds a text of its own, such as "
-            f"{str(values[0])!r}, so there are no classes to learn. Choose another column."
+            f"{cells.shown_cell(str(values[0]))}, so there are no classes to learn. Choose another "
+            "column."
         )
     classes: tuple[Label, ...] = tuple(sorted(by_text.values()))
     if set(by_text) == {"True", "False"}:
@@ -267,9 +291,9 @@ def _check_few(column: pd.Series[Any], target: TargetColumn) -> None:
         return
     raise ConfigError(
         f"data.target={target.name}: {n_classes:,} different texts in {n_rows:,} rows, such as "
-        f"{str(target.classes[0])!r}: too many to be classes, of which each needs {LEAST_ROWS} "
-        "rows, to train, to choose by and to test. Choose another column, group its texts, or set "
-        "data.task=classification."
+        f"{cells.shown_cell(str(target.classes[0]))}: too many to be classes, of which each needs "
+        f"{LEAST_ROWS} rows, to train, to choose by and to test. Choose another column, group its "
+        "texts, or set data.task=classification."
     )
 
 
@@ -292,9 +316,9 @@ def _not_numbers(
     n_rows = f"{len(places):,} of {n_all} hold" if len(places) > 1 else f"1 of {n_all} holds"
     return ConfigError(
         f"data.target={name}: numbers are needed (data.task=regression), and {n_rows} "
-        f"something else, such as {str(values[wrong[0]])!r} ({named_rows(places)}): mend "
-        f"those cells, "
-        "choose another column, or set data.task=classification."
+        f"something else, such as {cells.shown_cell(str(values[wrong[0]]))} "
+        f"({named_rows(places)}): mend those cells, choose another column, or set "
+        "data.task=classification."
     )
 
 

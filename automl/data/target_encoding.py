@@ -113,8 +113,7 @@ def class_target(y: npt.NDArray[Any], number: int) -> Floats:
     if y.dtype == np.int64:
         hits: Floats = (y == number).astype(np.float64)
         return hits
-    values = y.astype(np.float64)
-    return values.clip(*np.quantile(values, (TAIL, 1 - TAIL))) if len(values) else values
+    return y.clip(*np.quantile(y, (TAIL, 1 - TAIL))) if len(y) else y
 
 
 def _level_means(levels: npt.NDArray[np.int64], target: Floats, n_levels: int) -> Floats:

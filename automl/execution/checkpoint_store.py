@@ -201,7 +201,7 @@ class _FetchingTrialSource:
 
     def __init__(self, feed: AnsweringTrialSource, stored: CheckpointStore) -> None:
         self._feed, self._stored = feed, stored
-        self.n_lanes = feed.n_lanes
+        self.key, self.n_lanes = feed.key, feed.n_lanes
         self.specs: dict[int, TrialSpec] = {}
         """Specs of the trials that were taken, by number."""
 

@@ -72,15 +72,15 @@ class Executor(Protocol):
     def n_steps(self) -> Mapping[int, int]:
         """Return the training steps that the process of each execution has taken in its life.
 
-        Keys are the numbers of the executions' first trials; an execution that cannot tell is left
-        out. Any thread.
+        Keys are those of the executions' feeds; an execution that cannot tell is left out. Any
+        thread.
         """
 
     def cap_memory(self, caps: Mapping[int, Mapping[DeviceId, int]]) -> None:
         """Cap the bytes that running or starting executions may take of each named device.
 
-        Keys are the numbers of the executions' first trials. Caps of executions that are not named
-        stay as they were. Any thread.
+        Keys are those of the executions' feeds. Caps of executions that are not named stay as they
+        were. Any thread.
         """
 
     def stop_trials(self) -> None:
@@ -137,7 +137,11 @@ class TrialFeed:
         specs: Sequence[TrialSpec],
         on_take: Callable[[TrialSpec], None],
         answer: Callable[[Question], Reply] = _refuse_params,
+        *,
+        key: int | None = None,
     ) -> None:
+        """Begin with these trials. `key` is by default the number of the first one."""
+        self.key = specs[0].number if key is None else key
         self._specs = deque(specs)  # the main thread adds, one pool thread takes
         self._on_take = on_take
         self.answer = answer

@@ -63,15 +63,13 @@ class ExecutionSupervisor:
     def __init__(
         self,
         worker: WorkerProcess,
-        key: int,
         feed: AnsweringTrialSource,
         on_events: OnEvents,
         on_unjudged: OnEvents,
         limits: WorkerLimits,
         warn: Callable[[str], None],
     ) -> None:
-        self.worker, self.key = worker, key
-        """The worker, and the number of the execution's first trial."""
+        self.worker, self.key = worker, feed.key
         self._feed = feed
         self._on_events, self._on_unjudged = on_events, on_unjudged
         self._limits = limits

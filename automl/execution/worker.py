@@ -292,6 +292,8 @@ class WorkerReporter:
             self._outbox.ring(NextTrialAsked())
             while not isinstance(message := self._receive(), NextTrialFed):
                 pass
+            if message.spec is not None:  # a verdict is of its earlier start, before it paused
+                self._verdicts.pop(message.spec.number, None)
             return message.spec
 
     def ask(self, question: Question) -> Reply:

@@ -51,7 +51,7 @@ class WorkersExecutor:
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, ExecutionSupervisor | None] = {}
         self._caps: dict[int, Mapping[DeviceId, int]] = {}
-        """Memory caps of executions that run or are about to begin, by their first trials."""
+        """Memory caps of executions that run or are about to begin, by key."""
         self._lease_until = 0.0
         """End of the workers' lease, by `lease_seconds()`; 0 means no end."""
         self._kill_cause: str | None = None
@@ -74,7 +74,7 @@ class WorkersExecutor:
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
             supervision = ExecutionSupervisor(
-                *(worker, first.number, feed, on_events, on_unjudged),
+                *(worker, feed, on_events, on_unjudged),
                 *(self._limits, self._warn_once),
             )
             with self._lock:
@@ -88,7 +88,7 @@ class WorkersExecutor:
                 supervision.run(first, placement, self._output / trial_log_name(first.number))
             finally:
                 with self._lock:
-                    self._caps.pop(first.number, None)
+                    self._caps.pop(feed.key, None)
 
     def held_bytes(self) -> Mapping[tuple[DeviceId, ProcessId], int]:
         """Return the memory that workers hold of their GPUs, and of the host.

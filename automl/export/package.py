@@ -181,14 +181,13 @@ class ExportProof:
         Raises ConfigError for rows without a column that the model learned from.
         """
         columns = predictor.columns
-        predictor.read(frame_from_rows(rows))
+        predictor.read_cells(frame_from_rows(rows))
         odd = [*odd_rows(columns, rows[0]), *border_rows(columns, rows, _borders(predictor))]
         names = [f"row {i + 1} of those tried" for i in range(len(rows))] + [n for n, _ in odd]
         together = [*rows, *(row for _, row in odd)]
-        frame = frame_from_rows(together)
-        arrays = graph_inputs(columns, predictor.read(frame))
-        score = predictor.predict_probabilities if predictor.classes else predictor.predict
-        return cls(together, names, arrays, score(frame), predictor.unit, predictor.threshold)
+        encoded, _ = predictor.read_cells(frame_from_rows(together))
+        arrays, scores = graph_inputs(columns, encoded), predictor.scores(encoded)
+        return cls(together, names, arrays, scores, predictor.unit, predictor.threshold)
 
     def check(self, model: Any) -> ParityResult:
         """Compare with a reader's model: all rows at once, one, ten thousand, and dict by dict.
@@ -302,7 +301,8 @@ def _origin(form: ExportFormatSpec) -> dict[str, Any]:
 
 def _refuse_other_content(to: Path) -> None:
     """Raise ConfigError unless the folder is missing, empty or an export, and may be replaced."""
-    if not to.exists() or (to.is_dir() and not any(to.iterdir())):
+    is_link = to.is_symlink()
+    if not is_link and (not to.exists() or (to.is_dir() and not any(to.iterdir()))):
         return
     try:
         is_ours = parse_json((to / SCHEMA_FILE).read_text("utf-8"))["layout"].startswith(
@@ -310,7 +310,7 @@ def _refuse_other_content(to: Path) -> None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         is_ours = False
-    if not is_ours or to.is_symlink():
+    if not is_ours or is_link:
         raise ConfigError(
             f"export.to={to}: something that is no export stands there, and is not replaced: name "
             "a folder that is empty, or not there yet."

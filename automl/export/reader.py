@@ -17,7 +17,8 @@ import math
 import platform
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from decimal import Decimal
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ import numpy as np
 
 class Model:
     """The model that schema.json describes. Call it with a row; threads may share it."""
+
+    _truths: Set[str] = frozenset()
+    """The names of the columns of truth values."""
 
     def __init__(self, folder: str | Path | None = None, threads: int | None = None) -> None:
         """Open the model in `folder`; None is the folder of this file.
@@ -63,6 +67,10 @@ class Model:
         self._combined = self.schema.get("combined", [])
         self._verbatim = {c["name"] for c in categorical if c.get("verbatim")}
         self._verbatim |= {name for name, r in self._readings.items() if r.get("verbatim")}
+        known = {c["name"]: c["categories"] for c in categorical}
+        known |= {name: [*levels] for name, levels in self._levels.items() if name not in known}
+        truths = {"", *TRUTH_BY_NUMBER.values()}
+        self._truths = {name for name, texts in known.items() if truths.issuperset(texts)}
 
     def __call__(self, row: Mapping[str, Any]) -> Any:
         """Return the label or the value of a row.
@@ -89,9 +97,9 @@ class Model:
         inputs: dict[str, Any] = {}
         if self._numbers:
             numbers = [
-                self._derived_number(row[name], name, part)
+                self._derived_number(plain_cell(row[name]), name, part)
                 if part
-                else self._number(row[name], name)
+                else self._number(plain_cell(row[name]), name)
                 for name, part in self._numbers
             ]
             numbers += [
@@ -100,7 +108,7 @@ class Model:
             inputs["numbers"] = np.array([numbers])
         if self._codes_of_texts:
             codes = [
-                codes_of_texts.get(self._category(row[name], name), -1)
+                codes_of_texts.get(self._category(plain_cell(row[name]), name), -1)
                 for name, codes_of_texts in self._codes_of_texts
             ]
             codes += [self._crossed(codes, c) for c in self._combined if "categories" in c]
@@ -149,11 +157,13 @@ class Model:
     def _category(self, cell: Any, name: str) -> str:
         """Return the text of a cell in the one spelling of its category.
 
-        Codes such as "007" stay as they are written. Raises ValueError for a code that is a number.
+        In a column of truth values 1 and 0 are True and False. Codes such as "007" stay as they
+        are written. Raises ValueError for a code that is a number.
         """
         text = str(cell).strip()
         if name not in self._verbatim or text in self._missing:
-            return self._text(cell)
+            spelled = self._text(cell)
+            return TRUTH_BY_NUMBER.get(spelled, spelled) if name in self._truths else spelled
         if not isinstance(cell, str):
             raise ValueError(f'{name}={cell!r}: a text as in the table is needed, such as "007".')
         return text
@@ -170,6 +180,15 @@ class Model:
         if number != number or abs(number) >= 2**53:
             return text
         return str(int(number)) if number.is_integer() else repr(number)
+
+
+TRUTH_BY_NUMBER = {"1": "True", "0": "False"}
+
+
+def plain_cell(cell: Any) -> Any:
+    """Return an integer that is too large for a float as a text, and other cells as they are."""
+    is_too_large = isinstance(cell, int) and cell.bit_length() > 1023
+    return str(Decimal(cell)) if is_too_large else cell
 
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)

@@ -79,7 +79,7 @@ class ArrayPredictor(LoadedModel):
             )
         single = targets[:, 0]
         is_class = self.task is Task.classification
-        y_true = single.astype(np.int64) if is_class else single.astype(np.float32)
+        y_true = single.astype(np.int64) if is_class else single.astype(np.float64)
         values = out.reshape(len(out), -1)
         return make_predictions(self.task, values, y_true, 0.0, 1.0, self.value_loss).scored()
 

@@ -88,7 +88,7 @@ def outputs_on_part(
     """
     if model.refitted is None:
         return model.outputs(part.rows)
-    outputs = model.outputs(model.read(frame()))
+    outputs = model.outputs(model.read_cells(frame())[0])
     if data.task is Task.classification:
         return outputs
     mean, scale = model.unit

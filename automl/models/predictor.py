@@ -38,6 +38,7 @@ from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
+    from automl.data.unknown_cells import TableTally
     from automl.models.array_predictor import ArrayPredictor
 
 MEMBERS_KEY = "members"
@@ -87,17 +88,23 @@ class Predictor(LoadedModel):
         `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
         (N, D) if the training data had no columns.
         """
-        out = self.outputs(self.read(frame))
+        scores = self.scores(self.read(frame))
         if self.task is Task.regression:
-            return np.asarray(out[:, 0] * self._scale + self._mean)
-        scores = out if self.threshold is None else class_probabilities(out)
+            return scores
         return np.asarray(np.array(self.classes)[predict_labels(scores, self.threshold)])
 
     def predict_probabilities(self, frame: Any) -> npt.NDArray[np.float64]:
         """Return probabilities (N, C) as in `classes`. Raises AutoMLError for regression."""
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
-        return class_probabilities(self.outputs(self.read(frame)))
+        return self.scores(self.read(frame))
+
+    def scores(self, rows: TableRows) -> npt.NDArray[np.float64]:
+        """Return probabilities (N, C) as in `classes`, or values (N,) in the target's unit."""
+        out = self.outputs(rows)
+        if self.task is Task.regression:
+            return np.asarray(out[:, 0] * self._scale + self._mean)
+        return class_probabilities(out)
 
     @property
     def trained_model(self) -> TrainedModel:
@@ -159,8 +166,14 @@ class Predictor(LoadedModel):
         return self._preprocessing.columns
 
     def read(self, frame: Any) -> TableRows:
-        """Encode raw rows for `outputs`. Raises ConfigError for missing columns."""
+        """Encode raw rows for `outputs`. Raises ConfigError for missing columns, and for a column
+        in which no cell is known."""
         return self._preprocessing.read(frame)
+
+    def read_cells(self, frame: Any) -> tuple[TableRows, TableTally]:
+        """Encode raw rows, and count the unknown cells of each column. Raises ConfigError for
+        missing columns."""
+        return self._preprocessing.read_cells(frame)
 
     def outputs(self, rows: TableRows) -> npt.NDArray[np.float64]:
         """Return scores (N, C), whose softmax are probabilities, or scaled targets (N, 1)."""

@@ -19,8 +19,8 @@ import difflib
 import functools
 import inspect
 import pickle
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from inspect import Parameter
 from types import CodeType
 from typing import Any
@@ -39,6 +39,8 @@ class ObjectiveDeclaration:
     metrics: tuple[str, ...] | None
     always: tuple[str, ...] = ()
     """The params that every trial must have."""
+    code: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Digests of the user's code by what it is: `objective.target`."""
 
 
 _TRIAL = "trial"

@@ -6,18 +6,18 @@ The functions are pure: each raises ConfigError or returns notes. A single setti
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import LOSSES, ObjectiveKind, Task
+from automl.config.checks import check_known_name
 from automl.config.metrics import (
     CLASS_LOSSES,
     JUDGED_PREFIX,
-    MEASURED_METRICS,
     METRIC_OF_LOSS,
     SQUARED_ERROR,
     VALUE_LOSSES,
     ValueLoss,
+    check_reported,
     metric_direction,
     prediction_metrics,
     reported_metric,
@@ -42,19 +42,16 @@ def check_space(
     space = tuple(names)
     if declaration.params is not None:
         for name in space:
-            _check_known(f"space.{name}", name, declaration.params, "the objective takes", space)
+            hint, rule = _space_hint(name, space), "the objective takes"
+            check_known_name(f"space.{name}", name, declaration.params, rule, hint)
     missing = [name for name in declaration.required if name not in space]
     if missing:
         raise ConfigError(
             f"space: {', '.join(missing)} not there, which the objective requires. "
             f"The space has: {', '.join(space) or 'nothing'}. Add space.{missing[0]}=…"
         )
-    known = declaration.metrics
-    if known is not None:
-        _check_known(f"study.metric={metric}", metric, known, "the objective reports")
-        for name in more_metrics:
-            rule = "the objective reports, or a trial measures"
-            _check_known(f"study.metric={name}", name, (*known, *sorted(MEASURED_METRICS)), rule)
+    if declaration.metrics is not None:
+        check_reported(metric, more_metrics, declaration.metrics)
 
 
 def check_conditions(declaration: ObjectiveDeclaration, conditional: Iterable[str]) -> None:
@@ -174,16 +171,11 @@ _DEFAULT_SPACE = frozenset(("depth", "width", "lr", "batch_size"))
 """The params of conf/space/mlp.yaml, which a command line has that names no space."""
 
 
-def _check_known(
-    what: str, name: str, known: tuple[str, ...], rule: str, space: tuple[str, ...] = ()
-) -> None:
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f" Did you mean {near[0]}?" if near else ""
-    if name in _DEFAULT_SPACE.intersection(space) == _DEFAULT_SPACE:
-        guess = (
-            " It is a param of the built-in network's space, the default, to which space.NAME=… "
-            "adds. Give the space whole: space='{NAME: …}'"
-        )
-    raise ConfigError(f"{what}: unknown here; {rule}: {', '.join(known) or 'nothing'}.{guess}")
+def _space_hint(name: str, space: tuple[str, ...]) -> str:
+    """Return the remedy for a param that comes from the default space; empty for others."""
+    if name not in _DEFAULT_SPACE.intersection(space) or not _DEFAULT_SPACE.issubset(space):
+        return ""
+    return (
+        " It is a param of the built-in network's space, the default, to which space.NAME=… "
+        "adds. Give the space whole: space='{NAME: …}'"
+    )

@@ -22,6 +22,7 @@ from automl.config import (
 from automl.config.metrics import MEASURED_ALONE, reported_metric
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.models.family import Family, PackKey, family_of
+from automl.objectives.code_digest import digests_by_setting
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -29,7 +30,12 @@ from automl.objectives.function_call import (
 )
 from automl.objectives.goal import StudyGoal
 from automl.objectives.optuna_objective.suggestion_entries import declaration_of_optuna_objective
-from automl.objectives.user_code import open_inside, resolve_loss, resolve_objective
+from automl.objectives.user_code import (
+    open_inside,
+    resolve_loss,
+    resolve_objective,
+    resolve_target,
+)
 from automl.trial import (
     UNKNOWN_REQUEST,
     Direction,
@@ -301,10 +307,19 @@ class SurveySetup:
 
 
 def declare_objective(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaration:
-    """Return what the plan's objective takes and reports. A user's module is imported for it.
+    """Return what the plan's objective takes and reports, with digests of the user's code. A user's
+    module is imported for it.
 
     Raises ConfigError with the module's own message if it is missing or fails.
     """
+    declaration = _declare(plan, dataset)
+    code: dict[str, str] = {}
+    for key, target in plan.users_code:
+        code |= digests_by_setting(key, resolve_target(key, target))
+    return replace(declaration, code=code)
+
+
+def _declare(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaration:
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.training.loss_target is not None:
             resolve_loss(plan.training.loss_target)

@@ -131,6 +131,7 @@ class TrainingSession:
         self._isolation: TrialIsolation = NoTrialIsolation()
         self._unpackable_keys: set[PackKey] = set()
         """Keys of trials that could not train together."""
+        self._warned_metrics: set[str] = set()
 
     def run(
         self,
@@ -314,11 +315,21 @@ class TrainingSession:
         if names and isinstance(returned, list | tuple) and len(returned) == len(names):
             returned = dict(zip(names, returned, strict=True))
         if isinstance(returned, Mapping) and record.verdict is Verdict.GO_ON:
-            record.conclude(returned)
+            self._warn_of_returned(record.conclude(returned))
         if isinstance(returned, FinalReport):
             returned = record.take_final_report(returned)
         record.finish()
         return returned
+
+    def _warn_of_returned(self, names: set[str]) -> None:
+        """Warn once of metrics whose returned value is not kept."""
+        if new := sorted(names - self._warned_metrics):
+            self._warned_metrics |= names
+            logger.warning(
+                "the objective returns %s with another value than it reported at its last step: "
+                "the report counts",
+                fit_line(", ".join(new)),
+            )
 
 
 class _PeekedFeed:

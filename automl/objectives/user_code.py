@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -42,11 +43,7 @@ def import_file(key: str, file: str, target: str) -> ModuleType:
     with _importing:
         if path in _files:
             return _files[path]
-        if not path.is_file():
-            raise ConfigError(
-                f"{key}={target}: there is no file {file} in {Path.cwd()}. Start from the folder "
-                "it is in, or give its path."
-            )
+        refuse_missing_target(key, target)
         name = _module_name(path)
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None, "it ends in .py"
@@ -63,6 +60,29 @@ def import_file(key: str, file: str, target: str) -> ModuleType:
             raise import_failed(key, file, target, error) from error
         _files[path] = module
         return module
+
+
+def refuse_missing_target(key: str, target: str) -> None:
+    """Raise ConfigError if the file, or the module, of a target is not there. Imports nothing."""
+    module = target.rpartition(":")[0]
+    if module.endswith(".py"):
+        if not Path(module).is_file():
+            raise ConfigError(
+                f"{key}={target}: there is no file {module} in {Path.cwd()}. Start from the folder "
+                "it is in, or give its path."
+            )
+        return
+    top = module.partition(".")[0]
+    is_here = PathFinder.find_spec(top, [os.getcwd()]) is not None
+    if not is_here and top not in sys.modules and importlib.util.find_spec(top) is None:
+        raise _missing_module(key, target, top)
+
+
+def _missing_module(key: str, target: str, name: str) -> ConfigError:
+    return ConfigError(
+        f"{key}={target}: there is no module {name} in {os.getcwd()} or "
+        "on the Python path. Start from the folder it is in, or set PYTHONPATH."
+    )
 
 
 @contextmanager
@@ -103,7 +123,7 @@ def _resolve_function(key: str, takes: str, target: str) -> Callable[..., Any]:
     (`train-model.py:train`). Raises ConfigError if the module is missing, fails on import (with its
     own message), or has no such function.
     """
-    found = _resolve(key, target)
+    found = resolve_target(key, target)
     if not callable(found):
         raise ConfigError(
             f"{key}={target}: this is no function but a {type(found).__name__}. "
@@ -153,7 +173,8 @@ def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]
     return tuple(p.name for p in named), required
 
 
-def _resolve(key: str, target: str) -> Any:
+def resolve_target(key: str, target: str) -> Any:
+    """Return what the setting `key` names. Raises ConfigError."""
     module_name, _, path = target.rpartition(":")
     is_file = module_name.endswith(".py")
     found: Any = (import_file if is_file else _import)(key, module_name, target)
@@ -179,10 +200,7 @@ def _import(key: str, module_name: str, target: str) -> ModuleType:
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(
-                f"{key}={target}: there is no module {error.name} in {os.getcwd()} or "
-                "on the Python path. Start from the folder it is in, or set PYTHONPATH."
-            ) from error
+            raise _missing_module(key, target, error.name) from error
         raise import_failed(key, module_name, target, error) from error
     except (Exception, SystemExit) as error:  # the user's module may raise anything at its top
         raise import_failed(key, module_name, target, error) from error

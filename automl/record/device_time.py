@@ -1,4 +1,4 @@
-"""Sums, event by event, the time in which devices had a trial to run. Pure.
+"""Follows the attempts of trials, and sums the time in which devices had a trial to run. Pure.
 
 The report divides the same time among trials (`automl/report/findings.py`).
 """
@@ -6,72 +6,102 @@ The report divides the same time among trials (`automl/report/findings.py`).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from automl.trial import OUTSIDE_DEVICE, TrialEvent, TrialOutcome, TrialStarted
+from automl.trial import OUTSIDE_DEVICE, Event, SweepStarted, TrialEvent, TrialOutcome, TrialStarted
 
-MAX_SILENT_SECONDS = 3600.0
-"""A trial that starts again after a longer silence was killed at its last event."""
 NO_DEVICES = ("", "none", OUTSIDE_DEVICE)
 """Devices that are logged for trials that ran on none of this machine's or cluster's."""
 
 
 @dataclass
-class _OpenExecution:
-    """A trial that runs on a device."""
+class Attempt:
+    """One stay of a trial on a device, which ends at its last event: what came of a killed sweep's
+    time after that is not known."""
 
+    trial: int
     device: str
     start_seconds: float
-    last_seconds: float
-    """The time of the trial's last event (Unix seconds)."""
+    """Begin of the attempt (Unix seconds)."""
+    end_seconds: float
+    """The time of the attempt's last event."""
+    is_left: bool = False
+    """Whether another sweep has begun since the last event."""
+
+
+class OpenAttempts:
+    """Follows the attempts of the trials of a study, event by event."""
+
+    def __init__(self) -> None:
+        self._by_trial: dict[int, Attempt] = {}
+
+    def all(self) -> Collection[Attempt]:
+        """Return the attempts that have not ended."""
+        return self._by_trial.values()
+
+    def get(self, trial: int) -> Attempt | None:
+        """Return the open attempt of the trial; None: there is none, or it runs on no device."""
+        return self._by_trial.get(trial)
+
+    def take(self, event: Event) -> Attempt | None:
+        """Take the next event, and return the attempt that it ends."""
+        if isinstance(event, SweepStarted):
+            for attempt in self._by_trial.values():
+                attempt.is_left = True  # one of another sweep of a shared study reports again
+        if not isinstance(event, TrialEvent):
+            return None
+        known = self._by_trial.get(event.trial)
+        if isinstance(event, TrialStarted):
+            self._by_trial.pop(event.trial, None)
+            if event.device not in NO_DEVICES:
+                begun = Attempt(event.trial, event.device, event.time, event.time)
+                self._by_trial[event.trial] = begun
+            return known
+        if known is not None:
+            known.end_seconds = max(known.end_seconds, event.time)
+            known.is_left = False
+        return self._by_trial.pop(event.trial, None) if isinstance(event, TrialOutcome) else None
 
 
 class DeviceTime:
     """Sums the time of devices, in which trials that run side by side on one count once."""
 
     def __init__(self) -> None:
-        self._running: dict[int, _OpenExecution] = {}
+        self._attempts = OpenAttempts()
         self._busy = defaultdict[str, list[tuple[float, float]]](list)
         """The disjoint intervals in which each device had a trial, in their order."""
         self._seconds = 0.0
 
-    def take(self, event: TrialEvent) -> None:
+    def take(self, event: Event) -> None:
         """Count the next event."""
-        if isinstance(event, TrialOutcome):
-            self._end(event.trial, event.time)
-        elif isinstance(event, TrialStarted):
-            known = self._running.get(event.trial)
-            if known is not None:
-                was_killed = event.time > known.last_seconds + MAX_SILENT_SECONDS
-                self._end(event.trial, known.last_seconds if was_killed else event.time)
-            if event.device not in NO_DEVICES:
-                self._running[event.trial] = _OpenExecution(event.device, event.time, event.time)
-        elif event.trial in self._running:
-            self._running[event.trial].last_seconds = event.time
+        if (ended := self._attempts.take(event)) is not None:
+            self._add(ended)
+
+    def runs(self, trial: int) -> bool:
+        """Return whether the trial is on a device, as far as is known."""
+        return self._attempts.get(trial) is not None
 
     def seconds(self, now_seconds: float = 0.0) -> float:
         """Return the time of all devices; a trial that runs counts until its last event, or until
-        `now_seconds` if that is later."""
-        spans: dict[str, tuple[float, float]] = {}
-        for running in self._running.values():
-            start, last = running.start_seconds, max(now_seconds, running.last_seconds)
-            known = spans.get(running.device, (start, last))
-            spans[running.device] = min(known[0], start), max(known[1], last)
+        `now_seconds` if that is later and no sweep has begun since."""
         total = self._seconds
-        for device, (start, last) in spans.items():
-            total += max(0.0, last - start)
-            for busy_start, busy_end in reversed(self._busy[device]):
-                if busy_end <= start:
-                    break
-                total -= max(0.0, min(busy_end, last) - max(busy_start, start))
+        open_spans = defaultdict[str, list[tuple[float, float]]](list)
+        for attempt in self._attempts.all():
+            end = attempt.end_seconds if attempt.is_left else max(now_seconds, attempt.end_seconds)
+            open_spans[attempt.device].append((attempt.start_seconds, end))
+        for device, spans in open_spans.items():
+            for start, end in merge_spans(spans):
+                total += end - start
+                for busy_start, busy_end in reversed(self._busy[device]):
+                    if busy_end <= start:
+                        break
+                    total -= max(0.0, min(busy_end, end) - max(busy_start, start))
         return total
 
-    def _end(self, trial: int, time_seconds: float) -> None:
-        execution = self._running.pop(trial, None)
-        if execution is None:
-            return
-        start, end = execution.start_seconds, max(execution.start_seconds, time_seconds)
-        busy = self._busy[execution.device]
+    def _add(self, attempt: Attempt) -> None:
+        start, end = attempt.start_seconds, attempt.end_seconds
+        busy = self._busy[attempt.device]
         later = []
         while busy and busy[-1][1] >= start:
             other_start, other_end = busy.pop()
@@ -82,3 +112,14 @@ class DeviceTime:
             start, end = min(start, other_start), max(end, other_end)
         self._seconds += end - start
         busy += [(start, end), *reversed(later)]
+
+
+def merge_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the disjoint spans of time that the given ones cover, in their order."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,19 @@ from automl.errors import StorageError
 _MODE = 0o644
 """Mode of every file, reduced by the umask: a colleague may read a study, but not change it."""
 _LOCK_POLL_SECONDS = 0.005
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def file_kind(mode: int) -> str:
+    """Return what a file of this mode is, for people; empty for a plain file."""
+    return _KINDS.get(stat.S_IFMT(mode), "")
 
 
 def public_file_opener(path: str | Path, flags: int) -> int:
@@ -94,20 +108,25 @@ def open_replacing(path: Path, check: Callable[[], None] | None = None) -> Itera
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     beside = path.with_name(f"{path.name}.part")
-    beside.unlink(missing_ok=True)  # left by a killed process, perhaps with another umask
-    with open(beside, "xb", opener=public_file_opener) as file:
-        file_status = os.fstat(file.fileno())
-        try:
-            yield file
-            file.flush()  # before readers see it under its name
-            if not _has_name(beside, file_status):
-                raise FileExistsError(errno.EEXIST, "another process has begun to write it, too")
-            os.replace(beside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):  # gone with its folder; the first error is raised
-                if _has_name(beside, file_status):
-                    beside.unlink()
-            raise
+    try:
+        beside.unlink(missing_ok=True)  # left by a killed process, perhaps with another umask
+        with open(beside, "xb", opener=public_file_opener) as file:
+            file_status = os.fstat(file.fileno())
+            try:
+                yield file
+                file.flush()  # before readers see it under its name
+                if not _has_name(beside, file_status):
+                    raise FileExistsError(errno.EEXIST, "another process has begun to write it")
+                os.replace(beside, path)
+            except BaseException:
+                with contextlib.suppress(OSError):  # gone with its folder; raise the first error
+                    if _has_name(beside, file_status):
+                        beside.unlink()
+                raise
+    except OSError as error:
+        if error.filename in (beside, str(beside)):  # a name that no user knows
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _has_name(path: Path, file: os.stat_result) -> bool:

@@ -269,6 +269,7 @@ class EventLog:
         self._file = file
         self._lock = threading.Lock()  # guards what follows, and keeps it equal to the file
         self._history, self._device_time = fold.history, fold.device_time
+        self._started = {n for n, trial in self.record.trials.items() if trial.n_starts}
 
     @classmethod
     def open(cls, path: Path) -> EventLog:
@@ -303,8 +304,9 @@ class EventLog:
             if new is not event:
                 line = self._line(new)
             append_number = self._file.append(line)
-            if isinstance(new, events.TrialEvent):
-                self._device_time.take(new)
+            self._device_time.take(new)
+            if isinstance(new, events.TrialStarted):
+                self._started.add(new.trial)
         if isinstance(event, _FLUSHED_AT_ONCE):
             self._file.flush(append_number)
         else:
@@ -315,6 +317,27 @@ class EventLog:
         """Return the time in which devices had a trial to run, up to now (Unix seconds)."""
         with self._lock:
             return self._device_time.seconds(now_seconds)
+
+    @property
+    def n_started(self) -> int:
+        """Number of trials that have begun."""
+        return len(self._started)
+
+    def outcome(self, trial: int) -> events.TrialOutcome | None:
+        """Return how the last execution of the trial ended, as the log has it now; None: it does
+        not. Raises StorageError."""
+        found = None
+        try:
+            for event, _ in read_events(self._path):
+                if isinstance(event, events.TrialOutcome) and event.trial == trial:
+                    found = event
+        except OSError as error:
+            raise StorageError(file_error_text(self._path, "read", error)) from error
+        return found
+
+    def size_bytes(self) -> int:
+        """Return the size of `events.log`."""
+        return self._path.stat().st_size
 
     def attempt(self, trial: int) -> int:
         """Return the trial's current attempt number; 0: no other sweep can have the trial."""

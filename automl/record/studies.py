@@ -1,18 +1,27 @@
 """Find the studies of a folder, tell which is the newest, and read the record of one.
 
-Nothing here takes a study's lock or waits for it, so a sweep may be at work on the study.
+Nothing here keeps a study's lock or waits for it, so a sweep may be at work on the study.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.disk import nonblocking_opener, take_lock
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, fold_events
+from automl.record.texts import parse_json
 from automl.trial import CheckpointKind
 
 
@@ -58,10 +67,11 @@ def existing_studies_text(folder: Path) -> str:
 def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
     """Return the study at `directory` as its event log tells it now, under the folder's name.
 
-    A last line that is torn, or still being written, is left out. With `keep_reports` the record
-    keeps all reports of its trials in memory. Raises ConfigError for a folder that is no study, or
-    that cannot be read.
+    A last line that is torn, or still being written, is left out. Trials of a sweep that was killed
+    are interrupted. With `keep_reports` the record keeps all reports of its trials in memory.
+    Raises ConfigError for a folder that is no study, or that cannot be read.
     """
+    at_work = is_at_work(directory)  # before the log, to which nothing is written afterwards
     files = StudyFiles(directory)
     log = files.events
     try:
@@ -74,7 +84,70 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
         record = fold_events((event for event, _ in read_events(log)), keep_reports=keep_reports)
     except OSError as error:
         raise ConfigError(unreadable_text(log, error)) from error
-    return replace(record, name=directory.name)
+    record = replace(record, name=directory.name)
+    is_swept = at_work is not False and not is_holder_newer(directory, record)
+    return record if is_swept or record.is_shared else record.as_left(time.time())
+
+
+def is_study_held(path: Path) -> bool:
+    """Return whether a living sweep holds the directory. Raises OSError, as for another user's."""
+    try:
+        # Without blocking: somebody may have put a pipe there.
+        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    try:
+        if take_lock(fd, kind=fcntl.LOCK_SH):
+            return False
+    finally:
+        os.close(fd)
+    return holding_command(read_holder(path)) in SWEEP_COMMANDS
+
+
+SWEEP_COMMANDS = ("sweep", "resume")
+
+
+def holding_command(holder: Mapping[str, Any]) -> str:
+    """Return the command that holds a study; a holder that has not said so is a sweep."""
+    return str(holder.get("command", SWEEP_COMMANDS[0]))
+
+
+def is_at_work(directory: Path) -> bool | OSError:
+    """Return whether a sweep works in the folder of a study, or the error that hides it: the study
+    may be another user's."""
+    try:
+        return is_study_held(directory)
+    except OSError as error:
+        return error
+
+
+def is_holder_newer(directory: Path, record: StudyRecord) -> bool:
+    """Return whether whoever holds the study has taken it since its last sweep began: a sweep that
+    has not begun yet, or a command."""
+    holder, begun = read_holder(directory), record.sweeps[-1].start.time if record.sweeps else 0.0
+    return isinstance(since := holder.get("since"), float) and since > begun
+
+
+def suspended_holder(directory: Path) -> int | None:
+    """Return the process that holds the study if it is stopped, as by Ctrl-Z; else None."""
+    holder = read_holder(directory)
+    if holder.get("host") != socket.gethostname():
+        return None
+    with suppress(OSError, IndexError):
+        status = Path(f"/proc/{holder.get('pid')}/stat").read_text()
+        if status.rpartition(")")[2].split()[0] in "Tt":
+            return int(status.split()[0])
+    return None
+
+
+def read_holder(directory: Path) -> Mapping[str, Any]:
+    """Return what the last holder of the study has written of itself: `pid`, `host`, `user`,
+    `command`, and `since` (Unix seconds); empty: nothing that can be read."""
+    with suppress(OSError, ValueError):
+        with open(StudyFiles(directory).lock, "rb", opener=nonblocking_opener) as file:
+            holder = parse_json(file.read(4096).decode(errors="replace"))
+        return holder if isinstance(holder, dict) else {}
+    return {}
 
 
 def model_files(directory: Path) -> list[Path]:

@@ -16,7 +16,6 @@ uuid would write into the same runs. It is replaced as a whole, uuid included.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import json
 import os
@@ -26,11 +25,14 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StorageError, StudyInUseError
@@ -42,17 +44,36 @@ from automl.record.disk import (
     take_lock,
     write_durably,
 )
-from automl.record.studies import existing_studies_text
+from automl.record.studies import (
+    SWEEP_COMMANDS,
+    existing_studies_text,
+    holding_command,
+    read_holder,
+)
 from automl.record.study_files import CHECKPOINTS_FOLDER, StudyFiles
-from automl.record.texts import parse_json
+from automl.record.texts import say_on_stdout
 
 _ADJECTIVES = ("amber", "brave", "calm", "deft", "eager", "fair", "keen", "lucid", "quick", "wise")
 _ANIMALS = ("badger", "crane", "egret", "falcon", "gecko", "heron", "lynx", "marten", "otter")
 
 
 LOCK_PROBE_SECONDS = 0.2
-"""A lock that is held for longer belongs to a sweep, not to a process that only checks it
-(`is_study_held`)."""
+"""A lock that is held for longer belongs to a sweep or another command, not to a process that only
+checks it (`is_study_held`)."""
+COMMAND_WAIT_SECONDS = 30.0
+"""How long a command waits for another one, which mostly ends soon, unlike a sweep."""
+_command = ContextVar("command", default=SWEEP_COMMANDS[0])
+"""The command for which this process takes locks."""
+
+
+@contextlib.contextmanager
+def holding_for(command: str) -> Iterator[None]:
+    """Name `command` as the holder of the locks that are taken in the block."""
+    token = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
 
 def make_study_name() -> str:
@@ -79,11 +100,12 @@ class StudyDirectory:
         self._stays_locked = False
 
     @classmethod
-    def open(cls, config: StudyConfig, *, must_exist: bool) -> StudyDirectory:
+    def open(cls, config: StudyConfig, *, must_exist: bool, waits: bool = True) -> StudyDirectory:
         """Make or open the directory `study.dir/study.name`, and lock it.
 
         Raises ConfigError when it must exist and does not, or cannot be made; StudyInUseError
-        when a living sweep holds it.
+        when a living sweep holds it, or another command for longer than `COMMAND_WAIT_SECONDS`,
+        without `waits` at once.
         """
         assert config.name is not None
         path = Path(config.dir).absolute() / config.name
@@ -103,7 +125,10 @@ class StudyDirectory:
                 f"study.dir={config.dir}: {path} cannot be written ({error.strerror}); "
                 "name another folder with study.dir=…"
             ) from error
-        _lock(lock_fd, config)
+        _lock(lock_fd, path, config, COMMAND_WAIT_SECONDS if waits else 0.0)
+        if not _is_at(lock_fd, files.lock):  # its holder has deleted or renamed the study
+            os.close(lock_fd)
+            return cls.open(config, must_exist=must_exist, waits=waits)
         return cls(files, fresh=fresh, lock_fd=lock_fd)
 
     @property
@@ -131,41 +156,59 @@ class StudyDirectory:
         self._stays_locked = True
 
 
-def _lock(lock_fd: int, study: StudyConfig) -> None:
-    if not take_lock(lock_fd, LOCK_PROBE_SECONDS):
-        holder = os.pread(lock_fd, 4096, 0).decode(errors="replace")
+def _lock(lock_fd: int, path: Path, study: StudyConfig, wait_seconds: float) -> None:
+    try:
+        _wait_for_lock(lock_fd, path, study, wait_seconds)
+    except BaseException:
         os.close(lock_fd)
-        raise StudyInUseError(
-            f"study.name={study.name}: another sweep works on this study "
-            f"({_holder_text(holder)}); wait for it, stop it, or choose another study.name. "
-            f"See it with: {study_command('status', study)}"
-        )
-    holder_fields = {"pid": os.getpid(), "host": socket.gethostname(), "user": getpass.getuser()}
+        raise
+    holder_fields = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "user": getpass.getuser(),
+        "command": _command.get(),
+    }
     with contextlib.suppress(OSError):  # a full disk: writers that need it report it
         os.ftruncate(lock_fd, 0)
         os.pwrite(lock_fd, json.dumps(holder_fields | {"since": time.time()}).encode(), 0)
 
 
-def _holder_text(holder: str) -> str:
-    try:
-        fields = parse_json(holder)
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fields["since"]))
-        return f"pid {fields['pid']} of {fields['user']} on {fields['host']}, since {since}"
-    except (ValueError, KeyError, TypeError):
-        return "it has not written its name yet"
+def _wait_for_lock(lock_fd: int, path: Path, study: StudyConfig, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    holder, announced = read_holder(path), dict[str, Any]()
+    while not take_lock(lock_fd, LOCK_PROBE_SECONDS):
+        before, holder = holder, read_holder(path)
+        command = holding_command(holder)
+        is_sweep = command in SWEEP_COMMANDS
+        # A holder takes the lock before it writes its name, so that a name is read twice.
+        if time.monotonic() < deadline and not (is_sweep and holder == before):
+            if not is_sweep and holder != announced:
+                announced = dict(holder)
+                say_on_stdout(f"waiting for `{command}`, which holds study {study.name}")
+            continue
+        what = "another sweep works on" if is_sweep else f"`{command}` holds"
+        stop = "wait for it, stop it, or choose another study.name"
+        remedy = stop if is_sweep else "wait for it or stop it, then give the command again"
+        raise StudyInUseError(
+            f"study.name={study.name}: {what} this study ({_holder_text(holder)}); {remedy}. "
+            f"See it with: {study_command('status', study)}"
+        )
 
 
-def is_study_held(path: Path) -> bool:
-    """Return whether a living sweep holds the directory. Raises OSError, as for another user's."""
+def _is_at(fd: int, path: Path) -> bool:
+    """Return whether the open file is the one at `path`."""
     try:
-        # Without blocking: somebody may have put a pipe there.
-        fd = os.open(StudyFiles(path).lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _holder_text(holder: Mapping[str, Any]) -> str:
     try:
-        return not take_lock(fd, kind=fcntl.LOCK_SH)
-    finally:
-        os.close(fd)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+        return f"pid {holder['pid']} of {holder['user']} on {holder['host']}, since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "it has not written its name yet"
 
 
 JOINED_FOLDER = "joined"
@@ -179,7 +222,7 @@ def open_joined_folder(study: StudyConfig) -> StudyDirectory:
     for n in count():
         joined = replace(study, dir=str(main / JOINED_FOLDER / f"{host}-{n}"))
         with suppress(StudyInUseError):
-            directory = StudyDirectory.open(joined, must_exist=False)
+            directory = StudyDirectory.open(joined, must_exist=False, waits=False)
             _share_checkpoints(main, directory.path)
             return directory
     raise AssertionError("one joined folder is free")

@@ -50,6 +50,7 @@ DELIVERY_LOG = "delivery.log"
 SWEEP_LOG = "sweep.log"
 LOGS_FOLDER = "logs"
 REQUESTS_FOLDER = "requests"
+OUTBOX_FOLDER = "outbox"
 CHECKPOINTS_FOLDER = "checkpoints"
 EXPORTS = "exports"
 LOCK = "lock"
@@ -118,6 +119,7 @@ class StudyFiles:
     lock = _Below(LOCK)
     logs = _Below(LOGS_FOLDER)
     requests = _Below(REQUESTS_FOLDER)
+    outbox = _Below(OUTBOX_FOLDER)
 
     def log(self, number: int) -> Path:
         """Return the file of a trial's output and the cause of its failure."""

@@ -11,9 +11,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from automl.record.device_time import DeviceTime
+from automl.config.study import is_shared_storage
+from automl.record.device_time import DeviceTime, merge_spans
 from automl.record.texts import fit_line
 from automl.record.trial_record import (
     RANKED_STATES,
@@ -48,6 +50,12 @@ from automl.trial import (
 )
 from automl.trial.step_runs import StepRuns
 
+FILE_OF = "the file of "
+"""Beginning of the name of a digest of a file; the name of the setting follows."""
+TOTAL_SETTING = "study.n_trials"
+STORAGE_SETTING = "study.storage"
+"""The setting that names a database; of one that sweeps share, `is_shared_storage` is true."""
+
 
 @dataclass(frozen=True)
 class SweepRecord:
@@ -58,6 +66,10 @@ class SweepRecord:
     """Settings that differ from those of the sweep before."""
     end: SweepEnded | None = None
     """The end of the sweep; None: it runs or was killed, and the study's lock tells which."""
+    changed_code: tuple[str, ...] = ()
+    """The parts of the user's code that were others in the sweep before: `objective.target`."""
+    last_seconds: float = 0.0
+    """The time of the sweep's last event (Unix seconds)."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +89,27 @@ class StudyRecord:
     """Scores of the study's models: for the same models and rows the newest, in log order."""
     ensemble: EnsembleBuilt | None = None
     """The newest ensemble; None: there is none."""
+    n_trials: int | None = None
+    """The total of trials by the last sweep, or by an edit since; None: the log has none."""
     device_seconds: float = 0.0
     """The time in which devices had a trial to run, summed over the devices."""
     edits: tuple[StudyEdited, ...] = ()
     """The edits of the study, those that were taken back included, in log order."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The last digest of each part of the user's code."""
+
+    @property
+    def n_begun(self) -> int:
+        """The number of trials that were begun."""
+        return max(self.trials, default=-1) + 1
+
+    def code_changes(self) -> list[str]:
+        """Return a line for each sweep whose code was other than that of the sweep before."""
+        return [
+            f"{code_change_text(sweep.changed_code, sweep.start.n_trials)}: {MIXED_CODE}"
+            for sweep in self.sweeps
+            if sweep.changed_code
+        ]
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -107,6 +136,22 @@ class StudyRecord:
         """The study's metric; of several the leading one."""
         return self.metrics.leading
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether sweeps of several machines work on the study, by a database."""
+        return is_shared_storage(self.settings.get(STORAGE_SETTING, ""))
+
+    def as_left(self, now_seconds: float) -> StudyRecord:
+        """Return the record of the study when no sweep works on it, at `now_seconds` (Unix
+        seconds)."""
+        left = {number: trial.as_left(now_seconds) for number, trial in self.trials.items()}
+        return replace(self, trials=left)
+
+    @property
+    def spans(self) -> Sequence[tuple[float, float]]:
+        """The times in which sweeps worked, disjoint and in their order (Unix seconds)."""
+        return merge_spans((sweep.start.time, sweep.last_seconds) for sweep in self.sweeps)
+
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; every state has an entry."""
         counts = dict.fromkeys(TrialState, 0)
@@ -130,7 +175,7 @@ class StudyRecord:
         """Return the trials that no other is better than; of one metric, the best one alone."""
         metrics = self.metrics
         if not metrics.are_several:
-            first, returned = self._by_value()[:1], self._returned
+            first, returned = self._by_value()[:1], self.returns_values
             return tuple(trial for trial in first if may_be_best(trial.state, returned=returned))
         finished = [t for t in self.trials.values() if t.state is TrialState.FINISHED]
         points = {n: metrics.point(trial.values) for n, trial in enumerate(finished)}
@@ -158,7 +203,7 @@ class StudyRecord:
             and trial.value is not None
             and math.isfinite(trial.value)
         ]
-        returned = self._returned
+        returned = self.returns_values
         return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
 
     def best_values(self) -> list[float]:
@@ -166,7 +211,7 @@ class StudyRecord:
         in a study of several metrics."""
         if self.metrics.are_several:
             return []
-        returned, better = self._returned, self.metric.direction.better
+        returned, better = self.returns_values, self.metric.direction.better
         comparable = [t for t in self._by_value() if may_be_best(t.state, returned=returned)]
         values = {trial.number: trial.value for trial in comparable}
         ended = [trial for trial in self.trials.values() if trial.ended is not None]
@@ -200,7 +245,7 @@ class StudyRecord:
         return None if self.metric.direction.better(best_score, score) else ensemble
 
     @property
-    def _returned(self) -> bool:
+    def returns_values(self) -> bool:
         """Whether the objective returns its values; one trial shows this."""
         return any(
             trial.state is TrialState.FINISHED
@@ -213,6 +258,22 @@ class StudyRecord:
         assert trial.value is not None
         sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
         return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
+
+
+def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the digests that differ, without a file whose function differs."""
+    changed = [name for name, digest in now.items() if before.get(name, digest) != digest]
+    return tuple(name for name in changed if name.partition(FILE_OF)[2] not in changed)
+
+
+def code_change_text(changed: Sequence[str], n_trials: int) -> str:
+    """Return what changed after so many trials."""
+    verb = "have" if len(changed) > 1 else "has"
+    return f"{' and '.join(changed)} {verb} changed since trial {n_trials - 1}"
+
+
+MIXED_CODE = "later values are those of other code, and the sampler learns from both"
+"""What a change of code means for the values of a study."""
 
 
 def last_standing_edit(edits: Sequence[StudyEdited]) -> StudyEdited | None:
@@ -328,6 +389,8 @@ class StudyFold:
         self.device_time = DeviceTime()
         self._keep_reports = keep_reports
         self._sweeps: list[SweepRecord] = []
+        self._last_seconds: list[float] = []
+        """The time of the last event of each sweep."""
         self._last_settings: dict[str, str] = {}
         """The last value of each setting that a sweep had."""
         self._metrics = StudyMetrics()
@@ -338,6 +401,9 @@ class StudyFold:
         """The evaluations by digest of the rows and by models."""
         self._ensemble: EnsembleBuilt | None = None
         self._edits: dict[str, StudyEdited] = {}
+        self._code: dict[str, str] = {}
+        """The last digest of each part of the user's code."""
+        self._n_trials: int | None = None
 
     def take(self, event: Event) -> None:
         """Update the fold with the next event; a repeated one changes nothing."""
@@ -345,7 +411,10 @@ class StudyFold:
             new = self.history.new_part(event)
             if isinstance(new, TrialEvent):
                 self._trial(new).take(new)
+                is_of_sweep = self.device_time.runs(new.trial)
                 self.device_time.take(new)
+                if self._sweeps and (is_of_sweep or self.device_time.runs(new.trial)):
+                    self._last_seconds[-1] = max(self._last_seconds[-1], new.time)
         elif isinstance(event, SweepStarted):
             self._begin(event)
         elif isinstance(event, PaceMeasured):
@@ -357,8 +426,10 @@ class StudyFold:
             self._ensemble = event
         elif isinstance(event, StudyEdited):
             self._edits.setdefault(event.id, event)
+            self._take_total(json.loads(event.after.get(TOTAL_SETTING, "null")))
         elif isinstance(event, SweepEnded) and self._sweeps:  # else the line of its begin is lost
             self._sweeps[-1] = replace(self._sweeps[-1], end=event)
+            self._last_seconds[-1] = max(self._last_seconds[-1], event.time)
 
     def record(self) -> StudyRecord:
         """Return the record of the study after all events taken so far."""
@@ -366,13 +437,15 @@ class StudyFold:
         return StudyRecord(
             name="" if last is None else last.study,
             uuid="" if last is None else last.study_uuid,
-            sweeps=tuple(self._sweeps),
+            sweeps=tuple(map(_with_last_time, self._sweeps, self._last_seconds)),
             trials={number: fold.record() for number, fold in sorted(self._trials.items())},
             paces=tuple(self._paces.values()),
             evaluations=tuple(self._evaluations.values()),
             ensemble=self._ensemble,
+            n_trials=self._n_trials,
             device_seconds=self.device_time.seconds(),
             edits=tuple(self._edits.values()),
+            code=dict(self._code),
         )
 
     def _begin(self, event: SweepStarted) -> None:
@@ -382,7 +455,19 @@ class StudyFold:
         settings = event.settings.items()
         changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
         self._last_settings |= event.settings
-        self._sweeps.append(SweepRecord(event, changed))
+        code = changed_code(self._code, event.code) if event.n_trials else ()
+        self._code |= event.code
+        self._sweeps.append(SweepRecord(event, changed, changed_code=code))
+        self._last_seconds.append(event.time)
+        self._take_total(event.settings.get(TOTAL_SETTING))
+        self.device_time.take(event)
+        if not is_shared_storage(event.settings.get(STORAGE_SETTING, "")):  # nobody else has trials
+            for trial in self._trials.values():
+                trial.leave(event.time)
+
+    def _take_total(self, value: object) -> None:
+        with suppress(ValueError, TypeError):  # the log may be a stranger's
+            self._n_trials = int(str(value)) if value is not None else self._n_trials
 
     def _trial(self, event: TrialEvent) -> TrialFold:
         fold = self._trials.get(event.trial)
@@ -391,6 +476,10 @@ class StudyFold:
             fold = TrialFold(event.trial, event.time, reports, metrics=self._metrics)
             self._trials[event.trial] = fold
         return fold
+
+
+def _with_last_time(sweep: SweepRecord, last_seconds: float) -> SweepRecord:
+    return replace(sweep, last_seconds=last_seconds)
 
 
 def fold_events(events: Iterable[Event], *, keep_reports: bool = False) -> StudyRecord:

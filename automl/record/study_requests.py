@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 from automl.errors import ConfigError, StorageError
 from automl.record.append_only import file_error_text, parse_sealed_line, seal_line
 from automl.record.disk import make_folder, write_durably
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 from automl.record.study_files import StudyFiles
 from automl.record.texts import parse_json
 

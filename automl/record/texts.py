@@ -54,6 +54,11 @@ def fit_text(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     return mask_credentials(printable_text(cut_text_middle(text, limit)))
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 trial`, `1,200 trials`."""
+    return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
+
+
 def describe_value(value: object) -> str:
     """Return a short text that shows any value, also one whose `repr` fails."""
     try:
@@ -89,6 +94,15 @@ def exit_status_text(status: int) -> str:
         return signal.Signals(-status).name
     except ValueError:  # a real-time signal; few of them have names
         return f"SIG{-status}"
+
+
+def size_text(size_bytes: float, base: int = 1000) -> str:
+    """Return a size as `812 bytes`, `3.4 kB` or `11.5 MB`; with the base 1024 as `3.4 KiB`."""
+    units = ("GB", "MB", "kB") if base == 1000 else ("GiB", "MiB", "KiB")
+    for power, unit in zip((3, 2, 1), units, strict=True):
+        if (size := size_bytes / base**power) >= 0.99995:  # which is shown as 1.0
+            return f"{size:,.1f} {unit}"
+    return f"{size_bytes:.0f} byte{'s' * (size_bytes != 1)}"
 
 
 def cut_text(text: str, limit: int) -> str:

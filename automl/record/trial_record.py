@@ -56,6 +56,9 @@ LIST_SEPARATOR = ", "
 """Separates the metrics of a study, and their directions, in the flat settings of a sweep."""
 ERROR_SUFFIX = "_se"
 """Ends the name of the standard error of a metric over the repeats of a trial: `val_loss_se`."""
+KILLED_CAUSE = "its sweep was killed"
+"""The cause of an interruption that no event tells of."""
+LEASE_ENDED_CAUSE = "its lease ended: nobody told its result in time"
 RANKED_STATES = (TrialState.FINISHED, TrialState.PRUNED)
 """The states in which a trial with a value has a rank."""
 Rank: TypeAlias = tuple[bool, float, bool, int]
@@ -152,10 +155,14 @@ class TrialRecord:
     """When the lease of a trial ends that somebody outside has (Unix seconds); None: nobody has."""
     request: str = ""
     """Id of the request that asked for the trial; empty: no request to a sweep did."""
+    seconds: float = 0.0
+    """The time in which the trial ran, each attempt up to its last event; pauses do not count."""
+    last_seconds: float = 0.0
+    """The time of the trial's last event (Unix seconds)."""
 
     @property
     def state(self) -> TrialState:
-        """The state of the trial; RUNNING also if its sweep was killed: the log does not tell."""
+        """The state of the trial; RUNNING also if its sweep was killed, before `as_left`."""
         return TrialState.RUNNING if self.outcome is None else self.outcome.state
 
     @property
@@ -187,6 +194,11 @@ class TrialRecord:
         )
 
     @property
+    def reported(self) -> Mapping[str, float]:
+        """The value by the reports of each metric of which another was returned, by name."""
+        return self.outcome.reported if isinstance(self.outcome, FinishedOutcome) else {}
+
+    @property
     def standard_error(self) -> float | None:
         """The standard error of the value over repeats or folds; None: the trial has one model."""
         return self.outcome.standard_error if isinstance(self.outcome, FinishedOutcome) else None
@@ -210,6 +222,14 @@ class TrialRecord:
         """When the trial ended for good (Unix seconds); None: it has not."""
         return self.outcome.time if self.outcome is not None and self.state.is_final else None
 
+    def as_left(self, now_seconds: float) -> TrialRecord:
+        """Return the record of the trial when no sweep works on its study: one that ran is
+        interrupted, unless somebody outside has it at `now_seconds` (Unix seconds)."""
+        if self.outcome is not None or (self.lease_until or 0.0) > now_seconds:
+            return self
+        cause = KILLED_CAUSE if self.lease_until is None else LEASE_ENDED_CAUSE
+        return replace(self, outcome=InterruptedOutcome(self.number, self.last_seconds, cause))
+
 
 @dataclass(slots=True)
 class TrialFold(TrialRecord):
@@ -220,6 +240,11 @@ class TrialFold(TrialRecord):
 
     def take(self, event: TrialEvent) -> None:
         """Update the fold with the next event."""
+        if isinstance(event, TrialStarted):
+            self.last_seconds = event.time
+        elif self.n_starts and self.outcome is None:  # threads write events not quite in order
+            self.seconds += max(0.0, event.time - self.last_seconds)
+        self.last_seconds = max(self.last_seconds, event.time)
         match event:
             case MetricsReported():
                 self._take_report(event)
@@ -241,6 +266,10 @@ class TrialFold(TrialRecord):
                 self._take_outcome(event)
         is_leased = self.lease_seconds is not None and self.outcome is None
         self.lease_until = event.time + (self.lease_seconds or 0.0) if is_leased else None
+
+    def leave(self, now_seconds: float) -> None:
+        """Note that the sweep that had the trial is over at `now_seconds` (Unix seconds)."""
+        self.outcome = self.as_left(now_seconds).outcome
 
     def record(self) -> TrialRecord:
         """Return the record of the trial after all events taken so far."""
@@ -305,11 +334,14 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
     row |= {f"values.{name}": value for name, value in trial.values.items()}
     row |= {f"params.{name}": value for name, value in trial.params.items()}
     row |= {f"tags.{name}": text for name, text in trial.tags.items()}
+    if trial.reported:
+        row["best_report"] = trial.best_value
     return row | {
         "best_step": trial.best_step,
         "n_reports": trial.n_reports,
         "started": trial.started,
         "ended": trial.ended,
+        "seconds": round(trial.seconds, 3),
         "device": trial.device,
         "cause": trial.cause,
     }

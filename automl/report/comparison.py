@@ -56,8 +56,6 @@ def comparison_rows(studies: Sequence[StudyData]) -> tuple[Sequence[str], list[S
     rows: list[Sequence[str]] = []
     for data in ordered:
         best = best_so_far(data.valued, metric.direction)[-1]
-        begun = data.spans[0][0] if data.spans else best.started
-        after = max(0.0, (best.ended or begun) - begun)
         rows.append(
             (
                 data.record.name,
@@ -65,7 +63,7 @@ def comparison_rows(studies: Sequence[StudyData]) -> tuple[Sequence[str], list[S
                 str(best.number),
                 f"{len(data.ended):,}",
                 f"{data.valued.index(best) + 1:,}",
-                duration_text(after),
+                duration_text(data.after_seconds(best)),
                 duration_text(sum(device_seconds(data.executions).values())),
             )
         )
@@ -171,20 +169,19 @@ def _curves(studies: Sequence[StudyData]) -> ReportSection:
     values = value_axis([t.value or 0.0 for data in studies for t in data.valued], metric.direction)
     by_trial, by_time, shares = [], [], []
     for data in studies:
-        begun = data.spans[0][0] if data.spans else 0.0
         steps = best_so_far(data.valued, metric.direction)
         n, last = len(data.valued), data.valued[-1]
         line = [(float(data.valued.index(t) + 1), t.value or 0.0) for t in steps]
         by_trial.append([*line, (float(n), line[-1][1])])
-        times = [((t.ended or begun) - begun, t.value or 0.0) for t in steps]
-        by_time.append([*times, ((last.ended or begun) - begun, times[-1][1])])
+        times = [(data.after_seconds(t), t.value or 0.0) for t in steps]
+        by_time.append([*times, (data.after_seconds(last), times[-1][1])])
         ordered = sorted(t.value or 0.0 for t in data.valued)
         shares.append([(value, (i + 1) / n) for i, value in enumerate(ordered)])
     name = short_text(metric.name, 30)
     charts = [
         _steps_chart("best so far over trials", by_trial, "trials with a value", name, values),
         _steps_chart(
-            "best so far over time", by_time, "seconds since the study began", name, values
+            "best so far over time", by_time, "seconds in which a sweep worked", name, values
         ),
         _steps_chart("values of all trials", shares, name, "share of trials at most", None, values),
     ]
@@ -222,7 +219,8 @@ def _settings(studies: Sequence[StudyData]) -> ReportSection:
     rows = setting_rows(studies)
     names = [fit_line(data.record.name, 60) for data in studies]
     table = text_table(("setting", *names), rows, n_text=1 + len(names))
-    sentence = f"{len(rows)} settings differ." if rows else "All settings are the same."
+    differ = "1 setting differs" if len(rows) == 1 else f"{len(rows)} settings differ"
+    sentence = f"{differ}." if rows else "All settings are the same."
     return ReportSection("settings", "Settings that differ", (sentence,), tables=(table,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.record.trial_record import TrialRecord
 from automl.report.search_sections import params_text, value_axis
 from automl.report.section import ReportSection, text_table
@@ -46,7 +47,8 @@ def _front_sentence(record: StudyRecord, front: Sequence[TrialRecord], best: Tri
     n_finished = sum(trial.state is TrialState.FINISHED for trial in record.trials.values())
     names = [metric.name for metric in record.metrics.metrics]
     if len(front) == 1:
-        return f"Trial {best.number} is the best by every metric of {n_finished} finished trials."
+        n = counted(n_finished, "finished trial")
+        return f"Trial {best.number} is the best by every metric of {n}."
     count = f"{len(front)} of {n_finished} finished trials are on the front"
     parts = []
     for metric in record.metrics.metrics:

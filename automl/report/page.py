@@ -73,8 +73,9 @@ def report_sections(
     cost = cost_section(data)
     glance = [part.sentences[0] for part in (params, failures, cost) if part is not None]
     verdict = verdict_section(data)
+    code = [f"{line}." for line in data.record.code_changes()]
     made = (
-        replace(verdict, sentences=(*verdict.sentences, *glance)),
+        replace(verdict, sentences=(*verdict.sentences, *code, *glance)),
         next_section(data, study, overrides),
         front_section(data) or progress_section(data),
         failures,
@@ -164,7 +165,6 @@ def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
     columns = ["trial", record.metric.name, *more, *names, "state", "seconds"]
     rows: list[list[ParamValue]] = []
     for trial in ended:
-        seconds = round(max(0.0, (trial.ended or trial.started) - trial.started), 2)
         values = [trial.params.get(name) for name in names]
         rows.append(
             [
@@ -173,7 +173,7 @@ def _trial_rows(data: StudyData) -> tuple[list[str], list[list[ParamValue]]]:
                 *(_plain(trial.values.get(name)) for name in more),
                 *(_plain(value) for value in values),
                 trial.state.value,
-                seconds,
+                round(trial.seconds, 2),
             ]
         )
     return [fit_line(name, 60) for name in columns], rows

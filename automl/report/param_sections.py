@@ -34,7 +34,9 @@ def params_section(data: StudyData) -> ReportSection | None:
     edges = [] if best is None else range_edges(data, best)
     if not found:
         found = [ParamImportance(name, 0.0, 0.0, 0.0) for name in data.scales]
-        sentence = f"{len(data.valued)} trials with a value are too few to say which param matters."
+        n = len(data.valued)
+        few = "1 trial with a value is" if n == 1 else f"{n} trials with a value are"
+        sentence = f"{few} too few to say which param matters."
         if data.is_light:
             command = study_command("report", StudyConfig(name=data.record.name))
             sentence = f"How much each param matters is added by: {command}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from automl.record.texts import fit_line
-from automl.record.trial_record import ERROR_SUFFIX, TrialRecord
+from automl.record.texts import counted, fit_line
+from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, is_value_returned
 from automl.report.findings import (
     RangeEdge,
     RungAgreement,
@@ -68,6 +68,12 @@ def value_text(trial: TrialRecord) -> str:
     return shown if error is None else f"{shown} ± {number_text(error, 2)}"
 
 
+def _reported_sentence(best: TrialRecord, metric: str) -> str:
+    if (reported := best.reported.get(metric)) is None:
+        return ""
+    return f" That value was returned; its best report has {number_text(reported)}."
+
+
 def _spread_sentence(trial: TrialRecord) -> str:
     outcome = trial.outcome
     if not isinstance(outcome, FinishedOutcome) or outcome.standard_error is None:
@@ -121,7 +127,8 @@ def verdict_section(data: StudyData) -> ReportSection:
     goal = "less is better" if metric.direction is Direction.minimize else "more is better"
     sentences = [
         f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
-        f"{params_text(best.params) or 'no params'}.{_spread_sentence(best)}"
+        f"{params_text(best.params) or 'no params'}.{_reported_sentence(best, metric.name)}"
+        f"{_spread_sentence(best)}"
     ]
     if record.metrics.are_several:
         sentences.append(
@@ -172,8 +179,8 @@ def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]
         more = f"{late} only, so more trials would probably bring little."
     else:
         more = (
-            f"The last {gain.n_since} finished trials brought nothing better, so more trials of "
-            "this space would probably bring little."
+            f"The last {counted(gain.n_since, 'finished trial')} brought nothing better, so more "
+            "trials of this space would probably bring little."
         )
     return [better, more]
 
@@ -220,12 +227,10 @@ def progress_section(data: StudyData) -> ReportSection | None:
     valued, metric = data.valued, data.record.metric
     if not valued:
         return None
-    begun = data.spans[0][0] if data.spans else valued[0].started
     steps = best_so_far(comparable_trials(data), metric.direction)
     axis = value_axis([t.value or 0.0 for t in valued], metric.direction)
     failed = [t for t in data.ended if t.value is None]
-    seconds = [max(0.0, (t.ended or begun) - begun) for t in valued]
-    unit, name = time_unit(max(seconds))
+    unit, name = time_unit(max(map(data.after_seconds, valued)))
     charts = [
         _progress_chart(
             "trials in the order of their ends",
@@ -233,26 +238,28 @@ def progress_section(data: StudyData) -> ReportSection | None:
             *(data, steps, failed, axis),
         ),
         _progress_chart(
-            f"{name} since the study began",
-            {t.number: max(0.0, (t.ended or begun) - begun) / unit for t in data.ended},
+            f"{name} in which a sweep worked",
+            {t.number: data.after_seconds(t) / unit for t in data.ended},
             *(data, steps, failed, axis),
         ),
     ]
     best, n = steps[-1], len(steps) - 1
-    improved = "nothing was better" if not n else f"it was improved {n} time{'s' * (n > 1)}"
+    improved = "nothing was better" if not n else f"it was improved {counted(n, 'time')}"
     place = [trial.number for trial in data.ended].index(best.number) + 1
+    compared = ", and do not compare with finished ones" if data.record.returns_values else ""
     sentence = (
         f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
-        f"to end, {duration_text(max(0.0, (best.ended or begun) - begun))} after the start; "
-        f"{improved}. Pruned trials show the best value until they were stopped."
+        f"to end, after {duration_text(data.after_seconds(best))} in which a sweep worked; "
+        f"{improved}. Pruned trials show their best report until they were stopped{compared}."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
-    notes = (f"{beyond} trials lie beyond the picture, at its edge.",) if beyond else ()
+    lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
+    notes = (f"{lie} beyond the picture, at its edge.",) if beyond else ()
     rows = [
         (
             str(t.number),
             number_text(t.value or 0.0),
-            duration_text(max(0.0, (t.ended or begun) - begun)),
+            duration_text(data.after_seconds(t)),
             params_text({n: t.params[n] for n in data.scales if n in t.params}),
         )
         for t in steps
@@ -320,7 +327,10 @@ def curves_section(data: StudyData) -> ReportSection | None:
     if best is not None and best.number in shown:
         chart.add_band(_curve_band(best, metric.name), "band")
         chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
-    sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
+    sentences = [
+        f"{_curve_sentence(len(curves), len(shown), len(ends))} "
+        f"{_value_sentence([trials[number] for number in curves])}"
+    ]
     agreements = rung_agreements(data)
     if agreements:
         judged = [a for a in agreements if a.correlation is not None]
@@ -366,10 +376,25 @@ def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, flo
 
 
 def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
-    which = f"the best {n_shown} of {n:,} trials" if n_shown < n else f"{n} trials"
+    which = f"the best {n_shown} of {counted(n, 'trial')}" if n_shown < n else counted(n, "trial")
     pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
+    return f"The reports of {which}, the best one thick{pruned}."
+
+
+def _value_sentence(trials: Sequence[TrialRecord]) -> str:
+    """Return how the values of trials relate to their curves."""
+    finished = [t for t in trials if t.state is TrialState.FINISHED and t.value is not None]
+    others = [
+        t for t in finished if t.value is not None and is_value_returned(t.value, t.best_value)
+    ]
+    if not others:
+        return "A trial's value is its best report."
+    source = "was returned or told"
+    if not any(trial.reported for trial in others) and others[0].standard_error is not None:
+        source = "was made of several trainings or models at the trial's end"
     return (
-        f"The reports of {which}, the best one thick{pruned}. A trial's value is its best report."
+        f"The value of {len(others):,} of the {len(finished):,} finished ones {source}, and is not "
+        "their best report."
     )
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from automl.config import ObjectiveKind
 from automl.errors import ConfigError
-from automl.record.device_time import MAX_SILENT_SECONDS, NO_DEVICES
+from automl.record.device_time import Attempt, OpenAttempts, merge_spans
 from automl.record.event_log import read_events
 from automl.record.studies import unreadable_text
 from automl.record.study_files import StudyFiles
@@ -29,11 +31,8 @@ from automl.trial import (
     OutOfMemoryOutcome,
     ParamValue,
     PrunedOutcome,
-    SweepStarted,
     TooLargeOutcome,
-    TrialEvent,
     TrialOutcome,
-    TrialStarted,
     TrialState,
     TrialsWaited,
 )
@@ -95,8 +94,6 @@ class StudyData:
     executions: tuple[TrialExecution, ...]
     scales: Mapping[str, ParamScale]
     """The scales of the params whose values differ between trials, by name."""
-    spans: tuple[tuple[float, float], ...]
-    """Begin and end of each sweep (Unix seconds)."""
     waits: tuple[TrialsWaited, ...] = ()
     """What trials waited for, beside their turn."""
     waiting: tuple[tuple[str, str], ...] = ()
@@ -104,6 +101,23 @@ class StudyData:
     is_running: bool = False
     is_light: bool = False
     """Whether the page leaves out what loads large libraries: importances, and the forest."""
+
+    @cached_property
+    def spans(self) -> Sequence[tuple[float, float]]:
+        """The times in which sweeps worked, disjoint and in their order (Unix seconds)."""
+        executions = ((e.start_seconds, e.end_seconds) for e in self.executions)
+        return merge_spans((*self.record.spans, *executions))
+
+    def worked_seconds(self, until_seconds: float) -> float:
+        """Return the time in which sweeps worked up to `until_seconds` (Unix seconds), or since the
+        begin of a study that no sweep runs."""
+        if self.record.settings.get("objective.kind") == ObjectiveKind.outside.name and self.spans:
+            return max(0.0, until_seconds - self.spans[0][0])
+        return sum(max(0.0, min(end, until_seconds) - start) for start, end in self.spans)
+
+    def after_seconds(self, trial: TrialRecord) -> float:
+        """Return the time in which sweeps had worked when the trial ended."""
+        return self.worked_seconds(trial.ended or trial.started)
 
     @cached_property
     def ended(self) -> Sequence[TrialRecord]:
@@ -120,7 +134,7 @@ class StudyData:
 def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
     """Return the data of the study at `directory`. Raises ConfigError if it cannot be read."""
     log = StudyFiles(directory).events
-    study, executions, spans = StudyFold(keep_reports=True), _ExecutionFold(), list[list[float]]()
+    study, executions = StudyFold(keep_reports=True), _ExecutionFold()
     waits: list[TrialsWaited] = []
     try:
         for event, _ in read_events(log):
@@ -128,19 +142,16 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
             executions.take(event)
             if isinstance(event, TrialsWaited):
                 waits.append(event)
-            elif isinstance(event, SweepStarted):
-                spans.append([event.time, event.time])
-            elif spans and isinstance(event, TrialEvent):
-                spans[-1][1] = max(spans[-1][1], event.time)
     except OSError as error:
         raise ConfigError(unreadable_text(log, error)) from error
     record = replace(study.record(), name=directory.name)
-    last = max((span[1] for span in spans), default=0.0)
+    if not is_running and not record.is_shared:
+        record = record.as_left(time.time())
+    last_seconds = record.spans[-1][1] if record.spans else 0.0
     return StudyData(
         record=record,
-        executions=executions.all(last),
+        executions=executions.all(last_seconds if is_running or record.is_shared else None),
         scales=param_scales(record),
-        spans=tuple((start, end) for start, end in spans),
         waits=tuple(waits),
         is_running=is_running,
     )
@@ -151,45 +162,40 @@ class _ExecutionFold:
     """Folds events into the executions of the trials."""
 
     done: list[TrialExecution] = field(default_factory=list)
-    running: dict[int, TrialExecution] = field(default_factory=dict)
+    attempts: OpenAttempts = field(default_factory=OpenAttempts)
+    memory: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The bytes that each running trial has asked for, and was seen to hold."""
 
     def take(self, event: Event) -> None:
-        if not isinstance(event, TrialEvent):
-            return
-        if isinstance(event, TrialStarted):
-            self._end(event.trial, event.time, TrialState.INTERRUPTED.value)
-            if event.device not in NO_DEVICES:
-                self.running[event.trial] = TrialExecution(
-                    event.trial, event.device, event.time, event.time, TrialState.RUNNING.value
-                )
-        elif isinstance(event, MemoryPeakMeasured) and event.trial in self.running:
-            known = self.running[event.trial]
-            self.running[event.trial] = replace(
-                known,
-                asked_bytes=(event.predicted_bytes or 0) // event.n_lanes or known.asked_bytes,
-                seen_bytes=max(known.seen_bytes, event.peak_bytes // event.n_lanes),
+        ended = self.attempts.take(event)
+        if ended is not None:
+            killed = TrialState.INTERRUPTED.value
+            state = _execution_state(event) if isinstance(event, TrialOutcome) else killed
+            self.done.append(self._execution(ended, state))
+            self.memory.pop(ended.trial, None)
+        elif isinstance(event, MemoryPeakMeasured) and self.attempts.get(event.trial):
+            asked, seen = self.memory.get(event.trial, (0, 0))
+            self.memory[event.trial] = (
+                (event.predicted_bytes or 0) // event.n_lanes or asked,
+                max(seen, event.peak_bytes // event.n_lanes),
             )
-        elif isinstance(event, TrialOutcome):
-            self._end(event.trial, event.time, _execution_state(event))
-        elif event.trial in self.running:
-            self.running[event.trial] = replace(self.running[event.trial], end_seconds=event.time)
 
-    def all(self, last_seconds: float) -> tuple[TrialExecution, ...]:
-        """Return all executions in the order of their starts; open ones last until then."""
-        still = [
-            replace(e, end_seconds=max(e.end_seconds, last_seconds)) for e in self.running.values()
-        ]
-        return tuple(sorted([*self.done, *still], key=lambda e: e.start_seconds))
+    def all(self, now_seconds: float | None) -> tuple[TrialExecution, ...]:
+        """Return all executions in the order of their starts. Those that no event has ended last
+        until now, if a sweep is at work that may have them (None: none is), else to their last
+        event."""
+        for attempt in self.attempts.all():
+            if attempt.is_left or now_seconds is None:
+                self.done.append(self._execution(attempt, TrialState.INTERRUPTED.value))
+            else:
+                running = replace(attempt, end_seconds=max(attempt.end_seconds, now_seconds))
+                self.done.append(self._execution(running, TrialState.RUNNING.value))
+        return tuple(sorted(self.done, key=lambda e: e.start_seconds))
 
-    def _end(self, trial: int, time: float, state: str) -> None:
-        execution = self.running.pop(trial, None)
-        if execution is None:
-            return
-        # A later start says that the sweep was killed; the last report says until when it ran.
-        silent_seconds = time - execution.end_seconds
-        was_killed = state == TrialState.INTERRUPTED.value and silent_seconds > MAX_SILENT_SECONDS
-        end = execution.end_seconds if was_killed else time
-        self.done.append(replace(execution, end_seconds=end, state=state))
+    def _execution(self, attempt: Attempt, state: str) -> TrialExecution:
+        times = attempt.start_seconds, attempt.end_seconds
+        memory = self.memory.get(attempt.trial, (0, 0))
+        return TrialExecution(attempt.trial, attempt.device, *times, state, *memory)
 
 
 def _execution_state(outcome: TrialOutcome) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from automl.config import StudyConfig
 from automl.record.study_directory import study_command
 from automl.record.study_files import trial_log_name
 from automl.record.study_record import edit_lines
-from automl.record.texts import fit_line, mask_varying
+from automl.record.texts import counted, fit_line, mask_varying
 from automl.report.findings import (
     ConcurrentExecutions,
     concurrency,
@@ -49,20 +51,22 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     by_device = group_by_device(data.executions)
     intervals = {name: concurrency(own) for name, own in by_device.items()}
     busy = {name: sum(e - s for s, e, _ in own) for name, own in intervals.items()}
-    begun = min([e.start_seconds for e in data.executions] + [s for s, _ in data.spans])
-    last = max(e.end_seconds for e in data.executions)
-    charts = [
-        _device_chart(name, own, intervals[name], begun, last) for name, own in by_device.items()
-    ]
+    charts = [_device_chart(name, own, intervals[name], data) for name, own in by_device.items()]
     if data.waits:
-        charts.append(_wait_chart(data.waits, begun, last))
-    swept = sum(end - start for start, end in data.spans) or last - begun
+        charts.append(_wait_chart(data))
+    swept = data.worked_seconds(math.inf)
     share = min(1.0, sum(busy.values()) / (swept * len(by_device))) if swept else 1.0
     n_most = max((len(ran) for own in intervals.values() for *_, ran in own), default=0)
     sentences = [
-        f"{len(by_device)} device{'s' * (len(by_device) > 1)} trained for {share:.0%} of the "
-        f"sweep's time; at most {n_most} trials ran on one at once."
+        f"{counted(len(by_device), 'device')} trained for {share:.0%} of the sweep's time; at most "
+        f"{counted(n_most, 'trial')} ran on one at once."
     ]
+    gaps = [start - end for (_, end), (start, _) in itertools.pairwise(data.spans)]
+    if gaps:
+        sentences.append(
+            f"No sweep worked for {duration_text(sum(gaps))}, in {counted(len(gaps), 'gap')} that "
+            "a line marks."
+        )
     waited = _waited_by_reason(data.waits)
     if waited:
         seconds, reason = waited[0]
@@ -105,15 +109,20 @@ def _waited_by_reason(waits: Sequence[TrialsWaited]) -> list[tuple[float, str]]:
     return sorted(((s, words[kind]) for kind, s in seconds.items()), reverse=True)
 
 
-def _wait_chart(waits: Sequence[TrialsWaited], begun: float, last: float) -> str:
+def _time_axis(data: StudyData) -> Axis:
+    """Return the axis of the time in which sweeps worked: a gap has no length there."""
+    return Axis(0.0, max(data.worked_seconds(max(e.end_seconds for e in data.executions)), 1e-9))
+
+
+def _wait_chart(data: StudyData) -> str:
     """Draw when trials waited for something else than their turn."""
-    x = Axis(0.0, max(last - begun, 1e-9))
+    x, at = _time_axis(data), data.worked_seconds
     chart = Chart("waits for memory or devices", width=1000, height=80, top=24, bottom=34, x=x)
     chart.add_text(chart.left, 14, "trials wait for memory, or for a device", "label")
-    for wait in waits:
-        left, right = chart.x_at(wait.time - begun), chart.x_at(wait.until - begun)
+    for wait in data.waits:
+        left, right = chart.x_at(at(wait.time)), chart.x_at(at(wait.until))
         chart.add_rectangle(left, chart.top, right - left, 16, "repeated", wait.reason)
-    _draw_time(chart, begun, last)
+    _draw_time(chart, data)
     return chart.svg("wide")
 
 
@@ -129,9 +138,9 @@ def _device_chart(
     name: str,
     executions: Sequence[TrialExecution],
     intervals: Sequence[ConcurrentExecutions],
-    begun: float,
-    last: float,
+    data: StudyData,
 ) -> str:
+    at = data.worked_seconds
     lanes = _lanes(executions) if len(executions) <= MAX_BARS else []
     n_rows = max(lanes, default=0) + 1
     as_bars = bool(lanes) and n_rows <= MAX_ROWS
@@ -145,19 +154,19 @@ def _device_chart(
         left=62,
         top=24,
         bottom=34 + (96 if memory else 0),
-        x=Axis(0.0, max(last - begun, 1e-9)),
+        x=_time_axis(data),
     )
     chart.add_text(chart.left, 14, short_text(name, 110), "label")
     if as_bars:
         for lane, e in zip(lanes, executions, strict=True):
-            left, right = chart.x_at(e.start_seconds - begun), chart.x_at(e.end_seconds - begun)
+            left, right = chart.x_at(at(e.start_seconds)), chart.x_at(at(e.end_seconds))
             tip = f"trial {e.trial}: {e.state}, {duration_text(e.end_seconds - e.start_seconds)}"
             chart.add_rectangle(left, chart.top + lane * size, right - left, size - 1, e.state, tip)
     else:
-        _draw_concurrency(chart, executions, begun, top_height)
-    _draw_time(chart, begun, last)
+        _draw_concurrency(chart, executions, at, top_height)
+    _draw_time(chart, data)
     if memory:
-        _draw_memory(chart, memory, begun)
+        _draw_memory(chart, memory, at)
     return chart.svg("wide")
 
 
@@ -176,13 +185,16 @@ def _lanes(executions: Sequence[TrialExecution]) -> list[int]:
 
 
 def _draw_concurrency(
-    chart: Chart, executions: Sequence[TrialExecution], begun: float, height: int
+    chart: Chart,
+    executions: Sequence[TrialExecution],
+    at: Callable[[float], float],
+    height: int,
 ) -> None:
     """Draw how many executions ran at once, by how they ended."""
     bins = [defaultdict[str, float](float) for _ in range(N_BINS)]
     width = chart.x.high / N_BINS
     for execution in executions:
-        start, end = execution.start_seconds - begun, execution.end_seconds - begun
+        start, end = at(execution.start_seconds), at(execution.end_seconds)
         for i in range(int(start / width), min(N_BINS - 1, int(end / width)) + 1):
             overlap = min(end, (i + 1) * width) - max(start, i * width)
             bins[i][execution.state] += max(0.0, overlap) / width
@@ -198,17 +210,27 @@ def _draw_concurrency(
     chart.add_text(chart.left - 6, chart.top + 10, f"{most:.0f}", "tick", "end")
 
 
-def _draw_time(chart: Chart, begun: float, last: float) -> None:
+def _draw_time(chart: Chart, data: StudyData) -> None:
+    """Draw the axis of the time in which sweeps worked, and a line at each gap between them."""
+    for (_, end), (start, _) in itertools.pairwise(data.spans):
+        place = chart.x_at(data.worked_seconds(end))
+        tip = f"no sweep for {duration_text(start - end)}"
+        height = chart.height - chart.bottom - chart.top
+        chart.add_rectangle(place - 1, chart.top, 2, height, "gap", tip)
     base = chart.height - chart.bottom
     unit, name = time_unit(chart.x.high)
     for value in Axis(0.0, chart.x.high / unit).ticks(8):
         place = chart.x_at(value * unit)
         chart.add_path(f"M{place:.1f} {base}v4", "grid")
         chart.add_text(place, base + 16, number_text(value), "tick", "middle")
-    chart.add_text(chart.width - chart.right, base + 30, f"{name} since the start", "tick", "end")
+    chart.add_text(
+        chart.width - chart.right, base + 30, f"{name} in which a sweep worked", "tick", "end"
+    )
 
 
-def _draw_memory(chart: Chart, intervals: Sequence[ConcurrentExecutions], begun: float) -> None:
+def _draw_memory(
+    chart: Chart, intervals: Sequence[ConcurrentExecutions], at: Callable[[float], float]
+) -> None:
     top, height = chart.height - 90, 70
     asked, seen = list[tuple[float, float]](), list[tuple[float, float]]()
     for start, end, running in intervals:
@@ -216,7 +238,7 @@ def _draw_memory(chart: Chart, intervals: Sequence[ConcurrentExecutions], begun:
             (asked, sum(e.asked_bytes or e.seen_bytes for e in running)),
             (seen, sum(e.seen_bytes for e in running)),
         ):
-            line += [(start - begun, total), (end - begun, total)]
+            line += [(at(start), total), (at(end), total)]
     most = max(total for _, total in [*asked, *seen]) or 1
     stride = max(1, len(asked) // 1500)
     for line, css in ((asked, "asked"), (seen, "seen")):
@@ -246,11 +268,12 @@ def failures_section(data: StudyData) -> ReportSection | None:
         share = "" if n == n_failed else f", {n} of them"
         place = "" if n == 1 else "first "
         sentences.append(
-            f"{n_failed} of {len(data.ended)} trials failed{share} with {fit_line(cause, 200)} "
-            f"({place}in trial {first})."
+            f"{n_failed} of {counted(len(data.ended), 'trial')} failed{share} with "
+            f"{fit_line(cause, 200)} ({place}in trial {first})."
         )
     if n_large:
-        sentences.append(f"{n_large} trials fit on no device and got no value.")
+        fitted = "1 trial fits" if n_large == 1 else f"{n_large} trials fit"
+        sentences.append(f"{fitted} on no device and got no value.")
     rows = [(str(n), cause, str(first)) for n, cause, first in causes[:20]]
     table = text_table(("trials", "last line", "first trial"), rows, n_text=2)
     if causes:
@@ -266,7 +289,7 @@ def cost_section(data: StudyData) -> ReportSection | None:
     if not spent:
         return None
     devices = {e.device for e in data.executions}
-    swept = sum(end - start for start, end in data.spans) * len(devices)
+    swept = data.worked_seconds(math.inf) * len(devices)
     idle = max(0.0, swept - sum(spent.values()))
     total = sum(spent.values()) + idle
     rows, bars = [], []
@@ -278,8 +301,8 @@ def cost_section(data: StudyData) -> ReportSection | None:
     pruned = spent.get(TrialState.PRUNED.value, 0.0)
     useful = spent.get(TrialState.FINISHED.value, 0.0)
     sentence = (
-        f"The trials took {duration_text(sum(spent.values()))} of {len(devices)} device"
-        f"{'s' * (len(devices) > 1)}: {useful / total:.0%} for finished trials, "
+        f"The trials took {duration_text(sum(spent.values()))} of "
+        f"{counted(len(devices), 'device')}: {useful / total:.0%} for finished trials, "
         f"{pruned / total:.0%} for pruned ones, {idle / total:.0%} idle."
     )
     table = text_table(("state", "device time", "share"), rows, bars=bars)
@@ -321,8 +344,8 @@ def families_section(
         ]
         scores = ", ".join(f"{name} {number_text(v)}" for name, v in [*ensemble.scores.items()][:3])
         sentences.append(
-            f"The ensemble of {len(members)} model{'s' * (len(members) > 1)} has {scores} on "
-            f"{ensemble.n_rows:,} rows."
+            f"The ensemble of {counted(len(members), 'model')} has {scores} on "
+            f"{counted(ensemble.n_rows, 'row')}."
         )
         tables.append(
             text_table(
@@ -377,7 +400,11 @@ def config_section(
         (key, value, "changed" if key in changed else "") for key, value in sorted(settings.items())
     ]
     table = text_table(
-        ("setting", "value", ""), rows, title=f"{len(rows)} settings", n_text=3, folded=True
+        ("setting", "value", ""),
+        rows,
+        title=counted(len(rows), "setting"),
+        n_text=3,
+        folded=True,
     )
     made = [
         (

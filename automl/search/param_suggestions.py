@@ -27,6 +27,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.errors import ConfigError
+from automl.record.texts import counted
 from automl.search.domains import ChoiceDomain, Domain, RangeDomain, parse_domain
 from automl.search.optuna_trials import optuna_distribution
 from automl.search.samplers.sampler import Sampler, SamplerInputs, sampler_seed
@@ -126,7 +127,7 @@ class FoundSpace:
         if param.varies:
             remarks.append("its range depends on the other values")
         if param.sometimes:
-            remarks.append(f"in {param.n_trials} of {self._n_asked} trials")
+            remarks.append(f"in {param.n_trials} of {counted(self._n_asked, 'trial')}")
         return f"  # {'; '.join(remarks)}" if remarks else ""
 
 

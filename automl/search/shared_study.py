@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -180,8 +180,12 @@ class SharedStudy(Study):
 
     def others_run(self, first: int) -> bool:
         """Return whether other sweeps run trials from number `first` on, as far as is known."""
+        return any(number >= first for number in self.of_others())
+
+    def of_others(self) -> Iterator[int]:
+        """Yield the trials that have not ended and that this sweep does not hold."""
         holds = self._shared.log.holds
-        return any(n >= first and not holds(n) for n in self._standings.running)
+        return (number for number in [*self._standings.running] if not holds(number))
 
     # --- inside ---
 

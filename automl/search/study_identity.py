@@ -7,6 +7,7 @@ bundles it with the space, sampler and pruners. `study.py` uses both to open a s
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -170,13 +171,29 @@ def refuse_identity_changes(name: str, stored: Mapping[str, Any], identity: Stud
         parts_only = all(key.startswith(FUNCTION_PARTS_PREFIX) for key in differ)
         accept_hint = _ACCEPT_HINT if parts_only else ""
         resume_hint = _RESUME_HINT if _may_be_defaults(differ, before) else ""
+        edit_hint = _edit_hint(name, differ, after)
         raise ConfigError(
             f"study.name={name} was begun with other settings, so its trials could not be compared "
             "with new ones:\n"
             + "\n".join(lines)
-            + f"\nTake the changes back to go on with it{resume_hint}, or "
+            + f"\nTake the changes back to go on with it{resume_hint}, {edit_hint}or "
             f"choose another study.name{accept_hint}."
         )
+
+
+def _edit_hint(name: str, differ: Sequence[str], after: Mapping[str, str]) -> str:
+    """Return how the study gets another space, if nothing else differs."""
+    if not all(key.startswith("space.") for key in differ):
+        return ""
+    kept = {key.split(".")[1] for key in after if key.startswith("space.")}
+    words = [
+        f"{key}={after[key]}" if key in after else f"~space.{param}"
+        for key in differ
+        if key in after or (param := key.split(".")[1]) not in kept
+    ]
+    changes = " ".join(map(shlex.quote, dict.fromkeys(words)))
+    command = f"python -m automl edit study.name={name} {changes}"
+    return f"or change the space for all further trials: {command}, "
 
 
 def _may_be_defaults(differ: Sequence[str], before: Container[str]) -> bool:

@@ -10,23 +10,26 @@ This module imports mlflow: only the delivering process, the UI and the registry
 from __future__ import annotations
 
 import fcntl
+import itertools
+import logging
 import os
 import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+import mlflow
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from automl.errors import ConfigError
 from automl.record.event_log import read_events
-from automl.record.texts import redact_text
+from automl.record.texts import Say, redact_text
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.shared_view import (
@@ -37,17 +40,22 @@ from automl.tracking.view.shared_view import (
 )
 from automl.trial import SweepStarted
 
+logger = logging.getLogger(__name__)
+
 CONNECT_SECONDS = 5.0
 _AUTHENTICATION_CODES = ("UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED", "PERMISSION_DENIED")
 """MLflow's error codes for the HTTP statuses 401 and 403."""
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
-def open_client(uri: TrackingUri) -> MlflowClient:
-    """Return a client whose store has answered. Raise ConfigError when it does not answer."""
+def open_client(uri: TrackingUri, say: Say = logger.warning) -> MlflowClient:
+    """Return a client whose store has answered. Raise ConfigError when it does not answer.
+
+    `say` gets a line where the database is one of an older MLflow, which is migrated.
+    """
     try:
         if uri.sqlite_path is not None:
-            make_mlflow_database(uri.sqlite_path)
+            make_mlflow_database(uri.sqlite_path, say)
         if uri.is_database:
             _check_database_listens(uri)
         client = MlflowClient(uri.text)
@@ -121,21 +129,62 @@ def study_runs_address(server: TrackingUri, log: Path) -> str | None:
     return runs_by_value_address(experiment.experiment_id, minimizes=minimizes_metric(settings))
 
 
-def make_mlflow_database(path: Path) -> None:
-    """Make MLflow's database unless it exists: complete, or not at all.
+def make_mlflow_database(path: Path, say: Say = logger.warning) -> None:
+    """Make MLflow's database unless it exists: complete, or not at all. Migrate one of an older
+    MLflow, of which a copy stays beside it, and say so.
 
     MLflow migrates a new file step by step (1.7 s) without a lock: two processes that open it first
     break it, and a kill leaves it broken. Hence the file is built under another name, under a lock,
     and renamed when it is on disk.
     """
-    if path.exists():
+    if path.exists() and not is_older_database(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_name(f".{path.name}.lock")):
+        if path.exists() and is_older_database(path):
+            say(_migrate(path))
+            return
         for leftover in path.parent.glob(f".{path.name}.building*"):
             leftover.unlink()  # left by a process that was killed while it built
         if not path.exists():
             _build(path)
+
+
+def is_older_database(path: Path) -> bool:
+    """Return whether a file is a database that MLflow migrates as it opens it: one of MLflow's that
+    lacks a table."""
+    # MLflow itself imports it there to open any database, with all of its tables.
+    from mlflow.store.db.utils import Base  # type: ignore[attr-defined]
+
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            names = {name for (name,) in rows}
+            has_version = "alembic_version" in names and bool(
+                connection.execute("SELECT count(*) FROM alembic_version").fetchone()[0]
+            )
+    except sqlite3.Error:  # MLflow says what is wrong with it
+        return False
+    return has_version and not names.issuperset(Base.metadata.tables)
+
+
+def _migrate(path: Path) -> str:
+    """Migrate a database of an older MLflow, and return a line that names the copy of it."""
+    copy = path.with_name(f"{path.name}.before-{mlflow.__version__}")
+    for number in itertools.count(2):
+        if not copy.exists():
+            break
+        copy = path.with_name(f"{path.name}.before-{mlflow.__version__}-{number}")
+    _copy_database(path, copy)
+    try:
+        MlflowClient(f"sqlite:///{path}")
+    except Exception:
+        copy.unlink()  # the database is as it was: SQLite takes back what a migration began
+        raise
+    return (
+        f"{path}: an older MLflow made this database; MLflow {mlflow.__version__} has migrated it, "
+        f"and what it was stays in {copy.name}"
+    )
 
 
 def _build(path: Path) -> None:
@@ -143,16 +192,18 @@ def _build(path: Path) -> None:
     MlflowClient(f"sqlite:///{building}")
     # The client's store keeps its file open for life, so the database is copied into a file that
     # no process has open.
-    ready = path.with_name(f".{path.name}.building.ready")
-    connection = sqlite3.connect(building)
-    try:
+    _copy_database(building, path)
+    building.unlink()
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    """Copy a database as it is between two writes; the copy appears when it is on disk."""
+    ready = path.with_name(f".{copy.name}.building.ready")
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("VACUUM INTO ?", (str(ready),))
-    finally:
-        connection.close()
     with ready.open("rb") as file:
         os.fsync(file.fileno())
-    ready.rename(path)
-    building.unlink()
+    ready.rename(copy)
 
 
 @contextmanager

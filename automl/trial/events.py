@@ -163,6 +163,9 @@ class FinishedOutcome(TrialOutcome):
     values: Mapping[str, float] = field(default_factory=dict)
     """The value of each metric, and of each metric with a limit, by name; empty for a study with
     one metric and no limit."""
+    reported: Mapping[str, float] = field(default_factory=dict)
+    """The value by the trial's reports of each metric for which another value was returned or told,
+    by name; empty where they agree."""
 
     @property
     def standard_error(self) -> float | None:
@@ -262,6 +265,11 @@ class SweepStarted:
     """Flat settings (`training.epochs` → `20`) without credentials: the parent run's params."""
     config: str = ""
     """The text of `config.yaml`, in case that is damaged; empty in earlier versions' events."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the user's code by what it is (`objective.target`); empty where there is none, and
+    in earlier versions' events."""
+    n_trials: int = 0
+    """The number of trials that earlier sweeps began; 0 in earlier versions' events, too."""
 
 
 @dataclass(frozen=True)

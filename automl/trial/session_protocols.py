@@ -103,6 +103,9 @@ class TrialSource(Protocol):
 class AnsweringTrialSource(TrialSource, Protocol):
     """A `TrialSource` that also answers the questions of its trials."""
 
+    key: int
+    """Key of the execution."""
+
     def ahead(self) -> Sequence[TrialSpec]:
         """Return the trials that `next` will return, as far as they are known."""
 

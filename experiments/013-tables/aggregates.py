@@ -56,7 +56,7 @@ def read(table: tables.Table) -> tuple[TableColumns, DatasetPart]:
     if table.task == tables.CLASSES:
         classes = np.unique(y, return_inverse=True)[1].astype(np.int64)
         return preprocessing.columns, DatasetPart(preprocessing.read(frame), classes)
-    return preprocessing.columns, DatasetPart(preprocessing.read(frame), y.astype(np.float32))
+    return preprocessing.columns, DatasetPart(preprocessing.read(frame), y.astype(np.float64))
 
 
 def control() -> tuple[TableColumns, DatasetPart]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import automl
+from automl.cli import main
 
 SPACE = {"lr": {"low": 0.1, "high": 1.0}}
 LOCK = threading.Lock()
@@ -94,6 +95,31 @@ def test_params_that_are_trained_again_are_said_so_once(
     assert said.count(" and trains them again, with its own seed") == 1
     automl.sweep(returns, n_trials=7, name="few", overrides=HERE)
     assert re.search(r"trial [456] has the params of trial [0-5] and", capfd.readouterr().out)
+
+
+def test_that_a_returned_value_is_none_that_was_reported_is_said_once_and_shown(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(trial: automl.TrialContext) -> float:
+        for step in range(3):
+            trial.report(step, {"val_loss": 0.046 + trial.number})
+        return 0.954 + trial.number
+
+    words = [*HERE, "pruner=none"]
+    study = automl.sweep(train, SPACE, n_trials=2, name="two", overrides=words)
+    said = capfd.readouterr().out
+    assert said.count("returned val_loss 0.954, and its best report has 0.046") == 1
+    assert said.count("and its best report has") == 1
+    assert main(["status", "study.name=two"]) == 0
+    assert "best val_loss 0.954 (returned; reported 0.046) by trial 0" in capfd.readouterr().out
+    assert "returned; reported 0.046" in repr(study)
+    assert study.trials()["best_report"].tolist() == [0.046, 1.046]
+    page = (study.path / "report.html").read_text("utf-8")
+    assert "That value was returned; its best report has 0.046." in page
+    assert "The value of 2 of the 2 finished ones was returned or told" in page
+    assert "is its best report" not in page
+    automl.sweep(train, n_trials=3, name="two", overrides=words)
+    assert "its best report has" not in capfd.readouterr().out, "the study was told of it"
 
 
 def test_a_folder_is_found_however_it_is_written(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.running.trials.executions import ECHO_SECONDS
+from automl.record.signal_receiver import ECHO_SECONDS
 from tests.end_to_end.program import Program
 
 SCRIPT = """

@@ -52,7 +52,9 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> di
         (["devices", "devices=host"], "cuda_number"),
         (["compare", "first", "second"], '"sentences"'),
         (["trials", "study.name=first"], '"trials": [{"trial": 7'),
-        (["report", "study.name=first"], '{"exit_code": 0}'),
+        (["report", "study.name=first"], '"page": "studies/first/report.html"'),
+        (["--help"], '"commands"'),
+        (["--cfg", "job"], '"config"'),
     ],
 )
 def test_an_answer_has_the_keys_that_the_manual_names(

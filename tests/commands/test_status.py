@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.status import as_killed, as_recorded, print_view, run
+from automl.commands.status import print_status, run
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_record import fold_events
+from automl.running.display.study_view import StudyStatus, recorded_view
 from automl.running.display.view import (
     BestRow,
     DeviceRow,
@@ -106,7 +107,7 @@ def test_a_lost_or_damaged_view_is_named_and_the_log_tells_the_rest(
     write_view(status, replace(VIEW, time=time.time()))
     settings = {"study.metric": "val_loss", "study.n_trials": "30"}
     edited = StudyEdited(0.5, "1-a", "ada", 3, {}, {"study.n_trials": "40"}, "{}", "{}")
-    ended = SweepEnded(9.0, True, {}, 8, 0.02)
+    ended = SweepEnded(9.0, True, {}, 8, 0.02, reason="all combinations were tried")
     with EventLog.open(study / "events.log") as log:
         log.append(replace(EVENTS[0], settings=settings))
         for event in (edited, *EVENTS[1:], *((ended,) if is_over else ())):
@@ -149,16 +150,13 @@ def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFi
 
 
 def test_what_ended_since_the_picture_was_written_is_told() -> None:
-    view = as_recorded(VIEW, RECORD)
+    view = recorded_view(VIEW, RECORD, is_swept=True)
     assert view.running == (), "trial 8 has ended"
-    assert dict(view.counts) == {
-        "running": 0,
-        "paused": 0,
+    assert {state: n for state, n in view.counts.items() if n} == {
+        "waiting": 1,
         "finished": 1,
-        "pruned": 0,
         "failed": 1,
-        "interrupted": 2,
-    }
+    }, "trial 9 waits, as the view has it"
     assert view.best == BestRow(8, 0.02, {"depth": 4})
     assert view.failures == (FailureRow(1, "no table", 10),)
     assert view.best_so_far == (0.02, 0.02)
@@ -167,10 +165,11 @@ def test_what_ended_since_the_picture_was_written_is_told() -> None:
 
 def test_what_ran_and_waited_when_a_sweep_was_killed_is_interrupted() -> None:
     waits = WaitingRow(11, "waiting: 3.0 GiB asked")  # never started
-    view = as_recorded(as_killed(replace(VIEW, waiting=(waits,)), RECORD), RECORD)
-    assert (view.running, view.waiting) == ((), ())
-    assert view.counts["interrupted"] == 2
-    assert "running" not in view.counts
+    left = RECORD.as_left(9.0)
+    view = recorded_view(replace(VIEW, waiting=(waits,)), left, is_swept=False)
+    assert (view.running, view.waiting, view.ended) == ((), (), "interrupted")
+    assert view.counts["interrupted"] == 1, "trial 11 is in no other answer"
+    assert view.counts["running"] == 0
 
 
 def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(
@@ -178,7 +177,8 @@ def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(
 ) -> None:
     odd = BestRow(3, 0.5, {"how": "[/b] :smile: \x1b[2J"})
     row = RunningRow(1, "cpu", odd.params, 12.0, None, {})
-    print_view(replace(VIEW, metric="[bold]loss", best=odd, running=(row,)), None)
+    view = replace(VIEW, metric="[bold]loss", best=odd, running=(row,))
+    print_status(StudyStatus(view, at_work=True), None)
     shown = capsys.readouterr().out
     assert shown.count("how [/b] :smile: �[") == 2
     assert "[bold]loss" in shown

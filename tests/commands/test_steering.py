@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -10,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from automl.commands.list import run as list_studies
 from automl.commands.steering import enqueue, pause, stop
 from automl.config import Config, EnqueueConfig, StopConfig
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue
+from automl.running.display.view import write_view
 from automl.trial import FinishedOutcome, TrialStarted
 from tests.commands.conftest import config
+from tests.running.display.test_view import VIEW
 from tests.tracking.scenes import write
 
 SPACE = {"lr": {"low": 0.0, "high": 1.0}, "opt": {"choices": ["sgd", "adam"]}}
@@ -35,6 +41,17 @@ def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixtu
     assert enqueue(of_study(study, enqueue=given), "") == 0
     assert points(study) == [[{"lr": 0.5}]]
     assert f"automl resume study.name={study.name}" in capsys.readouterr().out
+
+
+def test_the_total_has_room_for_all_points_that_wait(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that the last answer names tries all of them."""
+    of_two = replace(of_study(study), study=replace(of_study(study).study, n_trials=2))
+    write(study, *(TrialStarted(n, 1.0, {"lr": 0.5}, "cpu") for n in range(2)))
+    for n_points in (1, 2, 3):
+        enqueue(replace(of_two, enqueue=EnqueueConfig(params={"lr": 0.5})), "")
+        assert f"study.n_trials={2 + n_points}\n" in capsys.readouterr().out
 
 
 def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
@@ -90,6 +107,41 @@ def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) 
     with pytest.raises(ConfigError, match="no sweep works on study"):
         pause(named, "")
     ending.join(60)
+
+
+def test_a_trial_that_has_ended_is_not_stopped_whoever_holds_the_study(study: Path) -> None:
+    write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
+    named = of_study(study, stop=StopConfig(trial=0))
+    with (
+        StudyDirectory.open(named.study, must_exist=True),  # a sweep that delivers to MLflow
+        pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"),
+    ):
+        stop(named, "")
+    assert FolderRequestQueue(study).pending() == []
+
+
+def test_a_sweep_that_is_suspended_is_named_and_nothing_waits_for_it(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = of_study(study)
+    write_view(study / "status.json", VIEW)
+    holds = (
+        "import os, signal, sys; from automl.config import StudyConfig; "
+        "from automl.record.study_directory import StudyDirectory; "
+        "d = StudyDirectory.open(StudyConfig(name=sys.argv[1], dir=sys.argv[2]), must_exist=True); "
+        "os.kill(os.getpid(), signal.SIGSTOP)"
+    )
+    words = [sys.executable, "-c", holds, study.name, str(study.parent)]
+    with subprocess.Popen(words) as holder:
+        try:
+            os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+            with pytest.raises(AutoMLError, match=rf"kill -CONT {holder.pid}, then ask again"):
+                pause(named, "")
+            assert list_studies(named, "") == 0
+        finally:
+            holder.kill()
+    assert FolderRequestQueue(study).pending() == [], "it must not be done when the sweep wakes"
+    assert "suspended" in capsys.readouterr().out
 
 
 def test_a_trial_is_stopped_by_the_next_sweep_if_it_has_not_ended(study: Path) -> None:

@@ -33,6 +33,26 @@ def test_the_table_is_printed_as_csv(study: Path, capsys: pytest.CaptureFixture[
     assert rows[5]["params.学习率"] == "True"
 
 
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_whole_numbers_stay_whole_beside_gaps(study: Path, kind: str) -> None:
+    words = ["trials", "study.name=first", f"trials.format={kind}", "trials.output=t"]
+    log = study / "events.log"
+    assert main(words) == 0
+    assert log.exists()
+    content = Path("t").read_bytes()
+    if kind == "parquet":
+        frame = pd.read_parquet("t", dtype_backend="numpy_nullable")
+        assert str(frame["best_step"].dtype) == "Int64"
+    elif kind == "json":
+        steps = [row["best_step"] for row in json.loads(content)]
+        assert None in steps
+        assert {type(step) for step in steps} == {int, type(None)}
+    else:
+        rows = list(csv.DictReader(io.StringIO(content.decode())))
+        assert {row["best_step"].isdecimal() for row in rows if row["best_step"]} == {True}
+        assert "" in {row["best_step"] for row in rows}
+
+
 def test_the_table_is_a_list_in_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trials", "study.name=first", "trials.format=json"]) == 0
     rows = json.loads(capsys.readouterr().out)

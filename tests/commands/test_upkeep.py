@@ -1,11 +1,8 @@
-"""Renaming, deleting, archiving and restoring a study, with its runs in MLflow."""
+"""Renaming, cloning and deleting a study, with its runs in MLflow."""
 
 from __future__ import annotations
 
 import io
-import os
-import tarfile
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,24 +10,12 @@ from typing import Any
 import optuna
 import pytest
 
-from automl.commands.upkeep import archive, clone, delete, rename, restore
-from automl.config import (
-    ArchiveConfig,
-    Config,
-    DeleteConfig,
-    RestoreConfig,
-    StudyConfig,
-    TrackingConfig,
-)
-from automl.errors import ConfigError, StorageError, StudyInUseError
+from automl.commands.archiving import archive
+from automl.commands.upkeep import clone, delete, rename
+from automl.config import Config, DeleteConfig, StudyConfig, TrackingConfig
+from automl.errors import ConfigError, StudyInUseError
 from automl.record.studies import read_study
-from automl.record.study_directory import (
-    StudyDirectory,
-    StudyPlace,
-    read_study_place,
-    settle_place,
-)
-from automl.record.study_requests import FolderRequestQueue
+from automl.record.study_directory import StudyDirectory, settle_place
 from automl.tracking.view.run_update import StudyRef
 from tests.mlflow_store import folder, mlflow_environment
 from tests.tracking.conftest import Shown, shown
@@ -79,17 +64,6 @@ def experiments(shown: Shown) -> dict[str, int]:
         for e in found
         if e.name != "Default"
     }
-
-
-def place_of(study: Path) -> StudyPlace:
-    place = read_study_place(study)
-    assert place is not None
-    return place
-
-
-def restored(file: Path, **settings: Any) -> Config:
-    of_study = replace(StudyConfig(dir=str(file.parent / "studies")), **settings)
-    return Config(study=of_study, restore=RestoreConfig(input=str(file)))
 
 
 def test_a_renamed_study_keeps_its_trials_and_takes_its_experiment_with_it(
@@ -171,88 +145,3 @@ def test_a_study_at_work_is_neither_renamed_nor_deleted_nor_archived(study: Path
             with pytest.raises(StudyInUseError):
                 command(whole, "")
     assert len(read_study(study).trials) == 2
-
-
-def archived(study: Path) -> Path:
-    """Return the file of the archived study."""
-    file = study.parents[1] / "a.tar.gz"
-    assert archive(replace(config(study), archive=ArchiveConfig(output=str(file))), "") == 0
-    return file
-
-
-def content(study: Path) -> dict[str, bytes]:
-    files = (path for path in study.rglob("*") if path.is_file())
-    names = {str(path.relative_to(study)): path.read_bytes() for path in files}
-    return {name: text for name, text in names.items() if name not in ("lock", "place.json")}
-
-
-def test_a_restored_study_is_the_archived_one(study: Path, shown: Shown) -> None:
-    before = content(study)
-    FolderRequestQueue(study).write("stop", {"trial": 1, "as": "pruned"})
-    file = archived(study)
-    delete(replace(config(study), tracking=TrackingConfig(uri="sqlite:///none.db")), "")
-    restore(restored(file), "")
-    assert content(study) == before, "what was asked of the original is left out"
-    assert place_of(study).study_uuid == UUID, "it goes on with its runs"
-
-
-def test_beside_its_original_a_restored_study_is_a_copy(study: Path) -> None:
-    file = archived(study)
-    with pytest.raises(ConfigError, match=rf"study\.name={NAME}: .* exists"):
-        restore(restored(file), "")
-    restore(restored(file, name="twin"), "")
-    assert content(study.with_name("twin")) == content(study)
-    assert place_of(study.with_name("twin")).study_uuid != UUID
-    restore(restored(file, name="moved", copy=False), "")
-    moved = place_of(study.with_name("moved"))
-    assert (moved.study_uuid, moved.former_names) == (UUID, (NAME,))
-
-
-def tar_of(file: Path, members: Collection[tarfile.TarInfo]) -> Path:
-    with tarfile.open(file, "w:gz") as tar:
-        for member in members:
-            tar.addfile(member)
-    return file
-
-
-def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        [member("a/config.yaml"), member("b/config.yaml")],
-        [member("a/notes.txt")],
-        [member("../a/config.yaml")],
-        [member("/tmp/a/config.yaml")],
-        [member("a/config.yaml"), member("a/../../out")],
-        [member("a/config.yaml"), member("a/checkpoints", tarfile.SYMTYPE, "/etc")],
-        [member("a/config.yaml"), member("a/pipe", tarfile.FIFOTYPE)],
-        [],
-    ],
-)
-def test_a_file_that_is_no_archive_of_a_study_is_refused(
-    tmp_path: Path, members: list[tarfile.TarInfo]
-) -> None:
-    file = tar_of(tmp_path / "strange.tar.gz", members)
-    with pytest.raises(ConfigError, match="no whole study"):
-        restore(restored(file), "")
-    assert list((tmp_path / "studies").rglob("*")) == []
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("n_bytes", [0, 10, 400])
-def test_an_archive_that_was_cut_off_is_refused(study: Path, n_bytes: int) -> None:
-    file = archived(study)
-    os.truncate(file, n_bytes)
-    with pytest.raises(ConfigError, match="no whole study"):
-        restore(restored(file, name="twin"), "")
-    assert [path.name for path in study.parent.iterdir()] == [NAME]
-
-
-def test_a_file_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"nowhere\.tar\.gz cannot be read"):
-        restore(restored(tmp_path / "nowhere.tar.gz"), "")

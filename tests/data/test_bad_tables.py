@@ -126,7 +126,8 @@ def test_too_few_rows_to_split(table: WriteTable) -> None:
 
 def test_a_target_that_is_missing_in_every_row(table: WriteTable) -> None:
     message = refusal(table("a,y", "1,", "2,?", "3, NA ", "4,?"))
-    assert "data.target=y: the column is empty in all 4 rows" in message
+    assert "data.target=y: no row of data.path=" in message
+    assert "(4 rows, all of them empty)" in message
 
 
 def test_a_text_target_for_regression_shows_the_text(table: WriteTable) -> None:

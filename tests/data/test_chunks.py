@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from automl.data.cells import column_spellings, column_to_numbers
-from automl.data.tables.chunked_table import ChunkedTable, TableChunk
+from automl.data.tables.chunked_table import ChunkedTable, TableChunk, _texts
 from automl.errors import ConfigError
 
 cells = st.one_of(st.sampled_from(["", "x", " y", "é", '"', 'a"b', "a,b", "1", "l\ni\nne"]))
@@ -122,6 +122,16 @@ def test_parquet_comes_in_its_types_and_a_part_at_a_time(
     read = pd.concat([chunk.frame for chunk in chunks], ignore_index=True)
     assert read["a"].tolist() == list(range(10))
     assert read["b"].dtype.kind == "M"
+
+
+def test_kept_whole_numbers_stay_whole_beside_gaps(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": pd.array([64, None, 7], dtype="Int64"), "b": [0.5, None, 2]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = ChunkedTable.at("predict.input", str(tmp_path / "t.parquet"), ["a"], ["a", "b"])
+    (chunk,) = table.chunks(["a"])
+    assert _texts(chunk.frame["a"]).to_pylist() == ["64", None, "7"]
+    assert _texts(chunk.frame["b"]).to_pylist() == ["0.5", None, "2.0"]
+    np.testing.assert_array_equal(column_to_numbers(chunk.frame["a"]), [64, np.nan, 7])
 
 
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:

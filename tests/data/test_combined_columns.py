@@ -88,7 +88,7 @@ def test_they_are_stored_as_plain_values() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_target_gains_nothing(seed: int) -> None:
     frame, rng = random_frame(seed), np.random.default_rng([seed, 1])
-    assert chosen(frame, rng.normal(size=len(frame)).astype(np.float32)) == []
+    assert chosen(frame, rng.normal(size=len(frame))) == []
     assert chosen(frame, rng.integers(2 + seed % 3, size=len(frame))) == []
 
 
@@ -99,8 +99,8 @@ def xor(frame: Frame) -> Any:
 @pytest.mark.parametrize(
     ("make_target", "pair"),
     [
-        (lambda f: (f.e * f.f).astype(np.float32), "e * f"),
-        (lambda f: (f.a / f.b + f.e / 9).astype(np.float32), "a / b"),
+        (lambda f: f.e * f.f, "e * f"),
+        (lambda f: f.a / f.b + f.e / 9, "a / b"),
         (lambda f: xor(f).astype(np.int64), "c & d"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_product_of_three_is_found_where_no_two_say_anything(tmp_path: Path) -
 
 def test_few_rows_combine_nothing() -> None:
     frame = random_frame(0, 400)
-    assert chosen(frame, (frame.a / frame.b).astype(np.float32)) == []
+    assert chosen(frame, (frame.a / frame.b)) == []
 
 
 def written(folder: Path, frame: Frame, **settings: Any) -> DataConfig:
@@ -145,7 +145,7 @@ def test_rows_that_judge_are_not_learned_from(tmp_path: Path) -> None:
     config = written(tmp_path, frame, **settings)
     data = load_dataset(config)
     assert data.columns.pairs
-    judged = frame.y.astype(np.float32).isin(data.validation.y)
+    judged = frame.y.isin(data.validation.y)
     assert judged.sum() == len(data.validation) == 240
     frame.loc[judged, list("abefy")] *= 1.7
     changed = load_dataset(written(tmp_path, frame, **settings))

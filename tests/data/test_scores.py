@@ -36,7 +36,7 @@ def of_classes(n_classes: int, n_rows: int = 200) -> tuple[Floats, np.ndarray]:
 
 
 def of_values(n_rows: int = 200) -> tuple[Floats, np.ndarray]:
-    y = RNG.normal(1e4, 30, n_rows).astype(np.float32)
+    y = RNG.normal(1e4, 30, n_rows).astype(np.float64)
     return y + RNG.normal(0, 10, n_rows), y
 
 
@@ -85,9 +85,9 @@ def test_metrics_of_values() -> None:
 
 
 def test_a_target_of_zero_has_no_share_to_be_missed_by() -> None:
-    found = ValuePredictions(np.array([1.0, 3.0]), np.array([0, 2], np.float32), 1.0)
+    found = ValuePredictions(np.array([1.0, 3.0]), np.array([0, 2], np.float64), 1.0)
     assert found.scored()["mape"] == 0.5
-    only = ValuePredictions(np.array([1.0, 3.0]), np.zeros(2, np.float32), 1.0)
+    only = ValuePredictions(np.array([1.0, 3.0]), np.zeros(2, np.float64), 1.0)
     assert math.isnan(only.scored()["mape"])
 
 
@@ -158,7 +158,7 @@ def test_what_is_no_number_has_no_score() -> None:
 
 
 def values(errors: Floats) -> ValuePredictions:
-    return ValuePredictions(errors, np.zeros(len(errors), np.float32), 1.0)
+    return ValuePredictions(errors, np.zeros(len(errors), np.float64), 1.0)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:

@@ -36,7 +36,7 @@ def test_each_row_is_in_exactly_one_part(
 
 def test_sizes_are_shares_of_all_rows() -> None:
     config = DataConfig(validation_fraction=0.25, test_fraction=0.1)
-    split = split_rows(np.zeros(1000, np.float32), config)
+    split = split_rows(np.zeros(1000, np.float64), config)
     assert (len(split.train), len(split.validation), len(split.test)) == (650, 250, 100)
 
 
@@ -46,7 +46,7 @@ WIDE_AND_MODELS = [(30, 15), (1000, 5), (10_000, 1)]
 @pytest.mark.parametrize(("n_columns", "n_models"), WIDE_AND_MODELS)
 def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_models: int) -> None:
     y, auto = (
-        np.zeros(500, np.float32),
+        np.zeros(500, np.float64),
         DataConfig(folds="auto", validation_fraction=None, test_fraction=0.0),
     )
     by_cost = split_rows(y, replace(auto, folds_by_cost=True), n_columns=n_columns)
@@ -58,7 +58,7 @@ def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_mod
 
 
 def test_a_test_table_leaves_all_rows_to_training_and_validation() -> None:
-    split = split_rows(np.zeros(1000, np.float32), DataConfig(test_path="test.csv"))
+    split = split_rows(np.zeros(1000, np.float64), DataConfig(test_path="test.csv"))
     assert (len(split.train), len(split.validation), len(split.test)) == (800, 200, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,21 @@ def test_all_rows_with_a_target_are_in_one_of_the_files(config: DataConfig, tmp_
         read.sort_values(columns).reset_index(drop=True),
     )
     assert [data.classes[y] for y in data.validation.y] == parts["validation"]["y"].tolist()
+
+
+def test_whole_numbers_stay_whole_beside_gaps(config: DataConfig, tmp_path: Path) -> None:
+    """A part that an earlier version wrote, with `64.0`, is left as it is."""
+    data = load_dataset(replace(config, test_fraction=0.0, folds=5))
+    (path,) = (tmp_path / "parts").iterdir()
+    lines = path.read_text().splitlines()
+    assert len(lines) == len(data.train) + 1
+    assert {line.partition(",")[0] for line in lines[1:]} == {"", *map(str, range(100))}
+    path.write_text(
+        "\n".join([lines[0], *(re.sub(r"^\d+", r"\g<0>.0", li) for li in lines[1:]), ""])
+    )
+    before = path.read_bytes()
+    load_dataset(replace(config, test_fraction=0.0, folds=5))
+    assert path.read_bytes() == before
 
 
 def test_the_same_files_may_be_written_again(config: DataConfig, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_regression_keeps_the_unit_and_gives_its_scale(table: WriteTable) -> Non
     config = table("a,y", *rows(*targets), n_times=30)
     data, test = load_dataset(config), load_test(config)
     for part in (data.train, data.validation, test):
-        assert part.y.dtype == np.float32
+        assert part.y.dtype == np.float64
         assert set(part.y.tolist()) == set(targets)
     y = data.train.y.astype(np.float64)
     assert data.target_mean == pytest.approx(y.mean())

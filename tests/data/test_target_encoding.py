@@ -50,7 +50,7 @@ def test_a_random_target_gains_nothing(kind: str, seed: int) -> None:
     frame = KINDS[kind](shops_frame(1500 + seed, 200, is_random=True))
     inputs = frame.drop(columns=TARGET)
     classes, values = np.unique(frame[TARGET], return_inverse=True)
-    y = frame[TARGET].to_numpy(np.float32) if kind == "numbers" else values.astype(np.int64)
+    y = frame[TARGET].to_numpy(np.float64) if kind == "numbers" else values.astype(np.int64)
     assert len(classes) > 1
     preprocessing = Preprocessing.fit(inputs).with_target_means(inputs, ["shop"], y)
     columns, numbers = preprocessing.columns, preprocessing.read(inputs).numbers

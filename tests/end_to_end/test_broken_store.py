@@ -9,7 +9,7 @@ import pytest
 
 from automl.errors import StorageError
 from automl.record.event_log import EventLog
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 from automl.trial import Event, FinishedOutcome, SweepEnded
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Done, Program, Running, wait_until

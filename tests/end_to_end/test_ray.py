@@ -58,7 +58,7 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     assert len(devices) == 2
     assert all(device.startswith("cpu of ") for device in devices)
     lost = [e for e in records.events() if isinstance(e, InterruptedOutcome)]
-    assert lost
+    assert 1 <= len(lost) <= 4, "what ran there, and none that was started there since"
     assert all(e.node_lost and not e.by_worker_death for e in lost)
     check_went_on(records)
     assert not agents()

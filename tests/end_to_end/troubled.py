@@ -20,7 +20,7 @@ import automl
 from automl.cli import main
 from automl.errors import StorageError
 from automl.execution.executor import InlineExecutor
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 from automl.search.storage import LockedJournal
 
 STUDY = Path("studies") / "silent"

@@ -63,8 +63,23 @@ class ScriptedSession:
                 continue
             if spec.params["act"] == "hang":
                 self._hang(spec, None, lambda event: Verdict.GO_ON)
+            if spec.params["act"] == "pauses":
+                self._pauses(spec, on_events)
+                continue
             on_events([_report(spec, 0)])
             on_events([FinishedOutcome(spec.number, time.time(), float(feed.n_lanes))])
+
+    def _pauses(self, spec: TrialSpec, on_events: OnEvents) -> None:
+        """Stop once it is told to; begun again, finish unless it is told to stop again."""
+        verdicts = on_events([_report(spec, 0 if spec.is_first else 1)])
+        while spec.is_first and spec.number not in verdicts:
+            verdicts = on_events([StillRunning(spec.number, time.time())])
+            time.sleep(0.005)
+        verdict = verdicts.get(spec.number, Verdict.GO_ON)
+        if verdict is Verdict.GO_ON:
+            on_events([FinishedOutcome(spec.number, time.time(), 0.5)])
+        else:
+            on_events([InterruptedOutcome(spec.number, time.time(), verdict.value)])
 
     def _warn(self, spec: TrialSpec, report: Callable[[int], Verdict], on_event: OnEvent) -> None:
         logging.getLogger("automl.objectives").warning("batch_size is clipped")

@@ -337,7 +337,7 @@ def test_what_a_worker_sent_before_its_end_counts(tmp_path: Path) -> None:
     first = feed.next()
     assert first is not None
     (output := tmp_path / "trial-00000.log").touch()
-    ExecutionSupervisor(worker, 0, feed, on_events, on_events, limits, pytest.fail).run(
+    ExecutionSupervisor(worker, feed, on_events, on_events, limits, pytest.fail).run(
         first, HOST, output
     )
     assert [type(event) for event in events] == [MetricsReported, InterruptedOutcome]

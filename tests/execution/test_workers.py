@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,30 @@ def test_a_trial_of_a_pack_that_is_to_end_leaves_the_others_to_go_on_alone(tmp_p
     assert isinstance(ended, InterruptedOutcome)
     assert (ended.cause, ended.pack_dissolved) == ("somebody else has it", False)
     assert (other.pack_dissolved, other.by_worker_death) == (True, False)
+
+
+def test_a_trial_that_paused_in_a_pack_goes_on_in_it_without_its_old_verdict(
+    tmp_path: Path,
+) -> None:
+    executor = WorkersExecutor(ENTRY, tmp_path, WorkerLimits(max_workers=1))
+    feed = TrialFeed([spec(0, "pauses"), spec(1)], lambda taken: None)
+    events: list[TrialEvent] = []
+
+    def on_events(new: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
+        events.extend(new)
+        stops = [event for event in events if isinstance(event, InterruptedOutcome)]
+        if stops == [new[-1]]:
+            feed.add(replace(spec(0, "pauses"), n_starts=1))
+        return {0: Verdict.STOP} if len(events) == 2 else {}  # its first report
+
+    with contextlib.closing(executor):
+        executor.execute(feed, HOST, on_events)
+    ends = [e for e in events if isinstance(e, InterruptedOutcome | FinishedOutcome)]
+    assert [(e.trial, type(e)) for e in ends] == [
+        (0, InterruptedOutcome),
+        (1, FinishedOutcome),
+        (0, FinishedOutcome),
+    ]
 
 
 def test_what_programs_hold_counts_as_their_workers_main_memory(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from automl.data import cells
+from automl.data.columns import CategoryColumn, TableColumns
+from automl.data.preprocessing import Preprocessing
 from automl.export import reader
 from automl.export.reader import Model
 
@@ -35,6 +38,7 @@ def model() -> Model:
     model = Model.__new__(Model)
     model._missing = frozenset(cells.MISSING_TEXTS)
     model._verbatim = {"plz"}
+    model._truths = {"flag"}
     return model
 
 
@@ -60,6 +64,25 @@ def test_a_code_that_is_given_as_a_number_is_refused(model: Model) -> None:
     with pytest.raises(ValueError, match="plz=7: a text as in the table is needed"):
         model._category(7, "plz")
     assert model._category(7, "city") == "7"
+
+
+truths = CategoryColumn("flag", ("", "False", "True"), has_other=False)
+flags = Preprocessing(TableColumns((truths,)))
+
+
+@given(st.one_of(values, st.sampled_from([1, 0, 1.0, "0.0", " 1", "true", 10**400])))
+def test_a_truth_value_is_read_as_in_training(model: Model, value: Any) -> None:
+    rows, _ = flags.read_cells(pd.DataFrame({"flag": pd.Series([value], dtype=object)}))
+    text = model._category(reader.plain_cell(value), "flag")
+    known = {"": 0, "False": 1, "True": 2}
+    assert known.get(text, 3) == rows.codes[0, 0]
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_that_no_float_holds_is_too_large(model: Model, digits: int) -> None:
+    value = -(10**digits)
+    assert abs(model._number(reader.plain_cell(value), "age")) == math.inf
+    assert model._text(reader.plain_cell(value)) == str(Decimal(value))
 
 
 @given(values)

@@ -27,7 +27,7 @@ def data_of(model: Predictor) -> Dataset:
     disc = load_dataset(DataConfig(n_train=10, n_validation=10))
     if model.classes:
         return replace(disc, classes=tuple(str(label) for label in model.classes))
-    train = replace(disc.train, y=disc.train.y.astype(np.float32))
+    train = replace(disc.train, y=disc.train.y.astype(np.float64))
     return replace(
         disc, task=Task.regression, classes=(), train=train, target_mean=30.0, target_scale=2.0
     )

@@ -150,7 +150,7 @@ def validation_of(predictor: Predictor, tolerance: float = 0.01) -> AccuracyChec
         y = said.argmax(1)
         y[::9] = 0
     else:
-        y = (said + np.resize([1e5, -1e5], len(said))).astype(np.float32)
+        y = (said + np.resize([1e5, -1e5], len(said))).astype(np.float64)
     return AccuracyCheck.of(predictor, DatasetPart(rows, y), tolerance)
 
 

@@ -130,7 +130,7 @@ def plane() -> Dataset:
     """Regression: y = 1000 + 50 a - 20 b, 200 rows to train and 100 to validate."""
 
     def height(x: np.ndarray) -> np.ndarray:
-        return np.asarray(1000 + 50 * x[:, 0] - 20 * x[:, 1], dtype=np.float32)
+        return np.asarray(1000 + 50 * x[:, 0] - 20 * x[:, 1], dtype=np.float64)
 
     train = _part(200, 2, height)
     return Dataset(

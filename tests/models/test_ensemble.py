@@ -93,7 +93,7 @@ def test_its_scores_are_those_on_the_rows_that_chose(tmp_path: Path, disc: Datas
 
 
 def test_values_are_the_weighted_mean(tmp_path: Path, disc: Dataset) -> None:
-    y = np.random.default_rng(1).standard_normal(len(disc.validation)).astype(np.float32)
+    y = np.random.default_rng(1).standard_normal(len(disc.validation)).astype(np.float64)
     part = DatasetPart(disc.validation.rows, y)
     data = replace(
         disc, task=Task.regression, classes=(), train=part, validation=part, target_scale=3.0
@@ -112,7 +112,7 @@ def test_what_it_found_is_drawn_in_place_of_what_was(
 ) -> None:
     names = {"importances.png", "errors.png", "calibration.png"}
     if task is Task.regression:
-        y = np.random.default_rng(1).standard_normal(len(disc.validation)).astype(np.float32)
+        y = np.random.default_rng(1).standard_normal(len(disc.validation)).astype(np.float64)
         part = DatasetPart(disc.validation.rows, y)
         disc = replace(disc, task=task, classes=(), train=part, validation=part, target="$y_")
         names = {"importances.png", "predicted.png"}

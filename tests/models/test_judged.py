@@ -29,7 +29,7 @@ def judging(task: str, metric: str, precision: Precision = Precision.float64) ->
     found = data(of).validation.y.numpy()
     y: Targets = found.astype(np.int64)
     if of.task is Task.regression:
-        y = (found * of.target_scale + 1.5).astype(np.float32)
+        y = (found * of.target_scale + 1.5).astype(np.float64)
     judged = JudgedTargets(of.task, y, 1.5, of.target_scale, metric)
     weights = {"classes": (0.4, 0.8, 1.9), "binary": (0.5, 1.5), "regression": ()}[task]
     goal = StudyGoal(metric, metric_direction(metric))
@@ -114,8 +114,8 @@ def test_every_metric_and_those_of_an_epoch() -> None:
     one_class = JudgedTargets(Task.classification, np.zeros(4, np.int64), 0.0, 1.0, "val_auc")
     assert "val_auc" not in one_class.all_metrics(outputs)
     assert np.isnan(one_class.study_metric(outputs)["val_auc"])
-    values = JudgedTargets(Task.regression, y.astype(np.float32), 2.0, 3.0, "val_loss")
-    scaled = ValuePredictions(outputs[:, 0] * 3 + 2, y.astype(np.float32), 3.0).scored()
+    values = JudgedTargets(Task.regression, y.astype(np.float64), 2.0, 3.0, "val_loss")
+    scaled = ValuePredictions(outputs[:, 0] * 3 + 2, y.astype(np.float64), 3.0).scored()
     found = values.all_metrics(outputs[:, :1])
     assert found == {f"val_{name}": value for name, value in scaled.items()}
 

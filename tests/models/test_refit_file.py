@@ -34,7 +34,7 @@ POINTS = np.random.default_rng(0).uniform(-1, 1, (20, 2))
 
 def regression() -> Dataset:
     disc = load_dataset(DataConfig(n_train=10, n_validation=10))
-    part = DatasetPart(disc.train.rows, np.zeros(10, np.float32))
+    part = DatasetPart(disc.train.rows, np.zeros(10, np.float64))
     return replace(
         disc, task=Task.regression, classes=(), train=part, validation=part, target_scale=3.0
     )

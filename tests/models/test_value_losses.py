@@ -67,7 +67,7 @@ def trained(folder: Path, family: Any, data: Dataset, loss: ValueLoss) -> Predic
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_metrics_are_those_of_scikit_learn(loss: ValueLoss) -> None:
     draw = np.random.default_rng(0)
-    y = draw.poisson(3, 200).astype(np.float32)
+    y = draw.poisson(3, 200).astype(np.float64)
     values = y + draw.uniform(0.1, 2, 200)
     found = ValuePredictions(values, y, 4.0, loss).scored()
     expected = {
@@ -104,7 +104,7 @@ def test_boosting_says_what_the_librarys_says(
     assert (
         scored["loss"]
         == ValuePredictions(
-            ours, frame[TARGET].to_numpy(np.float32), table.target_scale, loss
+            ours, frame[TARGET].to_numpy(np.float64), table.target_scale, loss
         ).scored()["loss"]
     )
 

@@ -120,6 +120,19 @@ def test_a_verdict_writes_the_checkpoint_and_stays(
     assert record.best_value == 1.0
 
 
+def test_a_report_that_brings_nothing_new_tells_whether_to_go_on(tmp_path: Path) -> None:
+    listener = Listener()
+
+    def stop_after_the_first(event: TrialEvent) -> Verdict:
+        return listener(event) if not listener.events else Verdict.STOP
+
+    trial, _ = make_trial(tmp_path, stop_after_the_first)
+    trial.report(0, {"val_loss": 0.5})
+    with pytest.raises(TrialInterrupted):
+        trial.report(0, {"val_loss": 0.5})
+    assert listener.reports == [(0, {"val_loss": 0.5})]
+
+
 def test_an_except_exception_in_the_objective_lets_a_verdict_pass() -> None:
     assert not any(issubclass(kind, Exception) for kind in (TrialPruned, TrialInterrupted))
 

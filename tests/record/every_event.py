@@ -59,7 +59,7 @@ EVENTS: list[Event] = [
     FailedOutcome(6, 3.5, cause="ValueError: x", details="line\nline", hopeless=True),
     OutOfMemoryOutcome(7, 3.5, cause="no room"),
     TooLargeOutcome(8, 3.5, cause="does not fit", excess=0.25, at_least=True),
-    SweepStarted(0.5, "s", "u", {"a.b": "1"}, "# ä\nstudy: {}\n"),
+    SweepStarted(0.5, "s", "u", {"a.b": "1"}, "# ä\nstudy: {}\n", {"objective.target": "1f"}, 2),
     SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     ReportWritten(10.7),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,9 @@ import pytest
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import write_durably
+from automl.record.studies import is_study_held
 from automl.record.study_directory import (
     StudyDirectory,
-    is_study_held,
     make_study_name,
 )
 from automl.trial import trial_name
@@ -143,7 +146,7 @@ def test_who_only_looks_keeps_no_sweep_from_starting(tmp_path: Path) -> None:
 LOOK = """
 import sys
 from pathlib import Path
-from automl.record.study_directory import is_study_held
+from automl.record.studies import is_study_held
 
 sys.stdout.write("looking\\n")
 sys.stdout.flush()
@@ -151,23 +154,84 @@ while True:
     is_study_held(Path(sys.argv[1]))
 """
 HOLD = """
+import shutil
 import sys
 from pathlib import Path
 from automl.config import StudyConfig
-from automl.record.study_directory import StudyDirectory
+from automl.record.study_directory import StudyDirectory, holding_for
 
-with StudyDirectory.open(StudyConfig(name="brave-otter", dir=sys.argv[1]), must_exist=False):
+study, command = StudyConfig(name="brave-otter", dir=sys.argv[1]), sys.argv[2]
+with holding_for(command), StudyDirectory.open(study, must_exist=False) as directory:
     sys.stdout.write("held\\n")
     sys.stdout.flush()
     sys.stdin.read()
+    if command == "delete":
+        shutil.rmtree(directory.path)
 """
 
 
-def test_the_lock_of_a_killed_sweep_is_free(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+@contextmanager
+def held_for(folder: Path, command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds the study for a command until its standard input is closed."""
+    words = [sys.executable, "-c", HOLD, str(folder), command]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
+        yield process
+
+
+class Answering(io.StringIO):
+    """A stream that closes the standard input of a process when something is printed."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__()
+        self._process = process
+
+    def write(self, text: str) -> int:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        return super().write(text)
+
+
+def test_a_sweep_waits_for_a_command_that_holds_an_idle_study(tmp_path: Path) -> None:
+    with (
+        held_for(tmp_path, "edit") as process,
+        redirect_stdout(Answering(process)) as said,
+        StudyDirectory.open(settings(tmp_path), must_exist=True) as directory,
+    ):
+        assert process.wait() == 0
+        assert is_study_held(directory.path)
+    assert said.getvalue() == "waiting for `edit`, which holds study brave-otter\n"
+
+
+def test_a_command_that_holds_an_idle_study_is_named_and_is_no_sweep(tmp_path: Path) -> None:
+    with held_for(tmp_path, "archive") as process:
+        assert not is_study_held(tmp_path / "brave-otter")
+        with pytest.raises(StudyInUseError) as caught:
+            StudyDirectory.open(settings(tmp_path), must_exist=True, waits=False)
+        process.kill()
+    text = str(caught.value)
+    assert f"`archive` holds this study (pid {process.pid} of " in text
+    assert "wait for it or stop it, then give the command again" in text
+
+
+def test_a_study_that_is_deleted_meanwhile_is_not_there(tmp_path: Path) -> None:
+    with (
+        held_for(tmp_path, "delete") as process,
+        redirect_stdout(Answering(process)),
+        pytest.raises(ConfigError, match="there is no such study"),
+    ):
+        StudyDirectory.open(settings(tmp_path), must_exist=True)
+    with (
+        held_for(tmp_path, "delete") as process,
+        redirect_stdout(Answering(process)),
+        StudyDirectory.open(settings(tmp_path), must_exist=False) as directory,
+    ):
+        assert directory.files.lock.exists()
+
+
+def test_the_lock_of_a_killed_sweep_is_free(tmp_path: Path) -> None:
+    with held_for(tmp_path, "sweep") as process:
         with pytest.raises(StudyInUseError, match=f"pid {process.pid} "):
             StudyDirectory.open(settings(tmp_path), must_exist=True)
         process.kill()

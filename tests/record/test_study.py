@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog, encode_event
 from automl.record.studies import newest_study, read_study, study_names
+from automl.record.study_directory import StudyDirectory
 from automl.record.study_record import fold_events
 from automl.record.trial_record import metrics_from_settings
 from automl.trial import (
@@ -262,7 +265,10 @@ def test_a_study_is_read_under_the_name_of_its_folder(study: Path) -> None:
 
 
 def test_a_study_is_read_while_a_sweep_writes_without_a_torn_line(study: Path) -> None:
-    with EventLog.open(study / "events.log") as log:
+    place = StudyConfig(name=study.name, dir=str(study.parent))
+    with StudyDirectory.open(place, must_exist=True), EventLog.open(study / "events.log") as log:
+        log.append(SweepStarted(time.time(), "otter", "u", {}))
+        log.append(TrialStarted(0, time.time(), {"lr": 0.1}, "cpu"))
         log.append(MetricsReported(0, 2.0, 1, {"loss": 0.25}))
         assert read_study(study).trials[0].n_reports == 2
         with (study / "events.log").open("ab") as torn:

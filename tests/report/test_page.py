@@ -82,6 +82,7 @@ def test_a_page_shows_the_spread_over_repeats_and_the_gain_over_the_baseline(
     assert "constant, which says the same of all of them, has 2" in page.text
     assert "75% better" in page.text
     assert page.has("path", **{"class": "band"})
+    assert "1 of the 1 finished ones was made of several trainings or models" in page.text
 
 
 def test_a_page_says_that_repeats_are_equal(tmp_path: Path) -> None:
@@ -101,6 +102,7 @@ def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_p
     page = page_of(write_study(tmp_path / "any", searched(60)))
     assert "The best trial is" in page.text
     assert "lr matters most" in page.text
+    assert "A trial's value is its best report." in page.text
     assert "more trials" in page.text
     assert "the rank correlation of the order at step 2 with the order at the end is" in page.text
     headings = [a["id"] for tag, a in page.elements if tag == "section"]

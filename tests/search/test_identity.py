@@ -67,6 +67,19 @@ def test_a_space_that_has_grown_is_told_how_the_study_goes_on(studies: Studies) 
             studies.open(identity=IDENTITY | grown)
 
 
+def test_another_space_is_told_how_it_is_edited(studies: Studies) -> None:
+    run(studies.open(identity=IDENTITY), 1)
+    studies.close_and_check()
+    space = {n: of for n, of in ENTRIES.items() if n != "lr"}
+    with pytest.raises(ConfigError) as raised:
+        studies.open(
+            identity=IDENTITY | {"space": space | {"depth": {"low": 2, "high": 9}, "new": [1]}}
+        )
+    hint = "or change the space for all further trials: python -m automl edit study.name=toy"
+    command = f"{hint} space.depth.high=9 '~space.lr' 'space.new=[1]', or choose another"
+    assert command in str(raised.value)
+
+
 def test_what_may_change_is_so_from_then_on(studies: Studies) -> None:
     def made_of(*parts: str, metric: str = "val_loss") -> dict[str, Any]:
         return {"objective": {"parts": dict.fromkeys(parts, "x")}, "study": {"metric": metric}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +13,8 @@ from typing import TypeVar
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from automl.config import KeepCheckpoints, TrackingConfig
 from automl.record.lease import HOLDER_LEASE_SECONDS, this_holder
@@ -29,7 +32,7 @@ from automl.tracking.mlflow_store import ValueNotTakenError, open_client
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.trial import CheckpointKind, Event
-from tests.postgres import database, postgres
+from tests.postgres import Server, database, postgres
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import check_exact
 from tests.tracking.scenes import (
@@ -54,10 +57,15 @@ class Sweep:
     """One that delivers, on a machine of its own."""
 
     def __init__(
-        self, name: str, study: Path, job: SharedDeliveryJob, clock: Callable[[], float]
+        self,
+        name: str,
+        study: Path,
+        job: SharedDeliveryJob,
+        clock: Callable[[], float],
+        store: Path,
     ) -> None:
         self.name, self.study = name, study
-        uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{study.parents[2] / 'mlflow.db'}"))
+        uri = resolve_uri(TrackingConfig(uri=f"sqlite:///{store}"))
         self.confirmed = SharedConfirmations.open(study / "events.log", wait_seconds=0.0)
         self.confirmed.connect(**vars(job), clock=clock)
         self.client, self.refusals = open_client(uri), list[str]()
@@ -81,6 +89,8 @@ class Machines:
             study_tables.make_tables(cursor, "it")
             study_tables.add_study(cursor, NAME, UUID, {}, "config", 99)
         self._sweeps: dict[str, Sweep] = {}
+        self.stores: dict[str, Path] = {}
+        """The paths of MLflow's databases by sweep, where these differ."""
 
     def __getitem__(self, name: str) -> Sweep:
         if name not in self._sweeps:
@@ -88,8 +98,9 @@ class Machines:
             for other in self._sweeps.values():
                 shutil.copy(other.study / "events.log", study)
             (study / "events.log").touch()
-            job = SharedDeliveryJob(self._url, NAME, "store", name)
-            sweep = self._sweeps[name] = Sweep(name, study, job, lambda: self.now)
+            job = SharedDeliveryJob(self._url, NAME, name)
+            store = self.stores.get(name, self._folder / "mlflow.db")
+            sweep = self._sweeps[name] = Sweep(name, study, job, lambda: self.now, store)
             self._stack.callback(sweep.confirmed.close)
             self._stack.callback(sweep.delivery.end)
         return self._sweeps[name]
@@ -144,6 +155,60 @@ class Machines:
 def machines(folder: Path, database: str) -> Iterator[Machines]:
     with ExitStack() as stack:
         yield Machines(folder, database, stack)
+
+
+def n_runs(store: Path) -> Counter[str]:
+    """The number of runs of each name in a store, in all its experiments."""
+    client = open_client(resolve_uri(TrackingConfig(uri=f"sqlite:///{store}")))
+    experiments = [found.experiment_id for found in client.search_experiments()]
+    return Counter(run.info.run_name for run in client.search_runs(experiments))
+
+
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    ways=st.lists(st.sampled_from(["path", "link", "copy"]), min_size=2, max_size=3),
+    turns=st.lists(st.sampled_from("abc"), min_size=2, max_size=6),
+    n_before=st.integers(0, 2),
+)
+def test_a_trial_has_one_run_in_each_store_whatever_path_leads_there(
+    ways: list[str],
+    turns: list[str],
+    n_before: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    empty_database: Path,
+    postgres: Server,
+) -> None:
+    """A copy is made after the first sweep has delivered `n_before` trials, and is a store."""
+    folder = tmp_path_factory.mktemp("stores")
+    shutil.copyfile(empty_database, shared := folder / "mlflow.db")
+    (folder / "link").symlink_to(folder)
+    names = "abc"[: len(ways)]
+    with ExitStack() as stack:
+        machines = Machines(folder, postgres.url(postgres.new_database()), stack)
+        machines.stores = {"a": shared}
+        machines["a"].turn()
+        machines.happens(sweep_started())
+        for number in range(n_before):
+            machines.happens(*trial(number))
+            machines.hold("a", number, ended=True)
+        machines.turns("a")
+        for name, way in zip(names[1:], ways[1:], strict=True):
+            machines.stores[name] = folder / "link" / "mlflow.db" if way == "link" else shared
+            if way == "copy":
+                machines.stores[name] = folder / f"{name}.db"
+                shutil.copyfile(shared, machines.stores[name])
+            machines[name].turn()
+        for number in range(n_before, n_before + 2):
+            machines.happens(begin(number))
+            machines.hold(names[number % len(names)], number)
+            machines.turns(*(name for name in turns if name in names))
+            machines.happens(*trial(number)[1:])
+            machines.hold(names[number % len(names)], number, ended=True)
+        machines.happens(sweep_ended(n_before + 2))
+        machines.turns(*names, *names)
+        expected = {NAME: 1, **{f"trial-{n:05d}": 1 for n in range(n_before + 2)}}
+        for store in {path.resolve() for path in machines.stores.values()}:
+            assert n_runs(store) == expected
 
 
 def test_one_writes_all_runs_and_each_uploads_the_files_of_its_trials(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import mlflow
 import pytest
+import sqlalchemy
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.store.db import utils
+from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from automl.errors import ConfigError
-from automl.tracking.mlflow_store import explain_error, open_client, repeat_lost
+from automl.tracking.mlflow_store import explain_error, is_older_database, open_client, repeat_lost
 from automl.tracking.tracking_uri import TrackingUri
 from tests.tracking.scenes import free_port
 
@@ -129,3 +134,51 @@ def test_a_network_that_carries_nothing_is_given_up() -> None:
 
     with pytest.raises(MlflowException, match="aborted"):
         repeat_lost(call)
+
+
+@pytest.fixture
+def of_older_mlflow(tmp_path: Path) -> Path:
+    """A database by an MLflow of some years ago, with an experiment in it."""
+    from alembic import command
+    from alembic.script import ScriptDirectory
+
+    path = tmp_path / "mlflow.db"
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
+    InitialBase.metadata.create_all(engine)
+    config = utils._get_alembic_config(str(engine.url))  # type: ignore[no-untyped-call]
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revisions[len(revisions) // 2])
+    engine.dispose()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO experiments (name, lifecycle_stage) VALUES ('a', 'active')")
+        connection.commit()
+    return path
+
+
+def test_a_database_of_an_older_mlflow_is_migrated_aloud_and_kept(of_older_mlflow: Path) -> None:
+    """Once: a second opener has nothing to do or to say."""
+    path, before = of_older_mlflow, tables(of_older_mlflow)
+    assert is_older_database(path)
+    said = list[str]()
+    for _ in range(2):
+        client = open_client(TrackingUri(f"sqlite:///{path}", "tracking.uri"), said.append)
+        assert [e.name for e in client.search_experiments() if e.name == "a"] == ["a"]
+    copy = path.with_name(f"mlflow.db.before-{mlflow.__version__}")
+    assert said == [
+        f"{path}: an older MLflow made this database; MLflow {mlflow.__version__} has migrated it, "
+        f"and what it was stays in {copy.name}"
+    ]
+    assert tables(copy) == before
+    assert tables(path) - before
+    assert {file.name for file in path.parent.iterdir()} == {
+        "mlflow.db",
+        ".mlflow.db.lock",
+        copy.name,
+    }
+
+
+def tables(path: Path) -> set[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}

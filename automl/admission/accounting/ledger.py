@@ -28,7 +28,7 @@ class Reservation:
     """Memory promised to one placed trial (or pack) on its devices."""
 
     key: int
-    """Number of the trial; of a pack the number of its first trial."""
+    """Key of the execution that it is for: a trial, or a pack."""
     placement: Placement
     process: ProcessId | None = None
     """The process that trains it; None until it is known."""
@@ -233,7 +233,7 @@ class Ledger:
 
     def reserve(self, key: int, placement: Placement, process: ProcessId | None = None) -> None:
         with self._lock:
-            assert key not in self._reservations, f"trial {key} already holds a reservation"
+            assert key not in self._reservations, f"execution {key} already holds a reservation"
             self._n_made += 1
             reservation = Reservation(key, placement, process, number=self._n_made)
             self._put(reservation)
@@ -246,7 +246,7 @@ class Ledger:
         A context that is still awaited may have come by now: readings that begin later show it.
         """
         with self._lock:
-            assert key in self._reservations, f"trial {key} holds no reservation"
+            assert key in self._reservations, f"execution {key} holds no reservation"
             reservation = self._reservations.pop(key)
             for device in reservation.placement.devices:
                 del self._reservations_on[device][key]

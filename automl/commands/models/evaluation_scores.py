@@ -37,6 +37,7 @@ from automl.objectives.training_plan import TrainingPlan
 from automl.record.studies import study_path
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.trial import ModelsEvaluated, RowsKind, refit_name, trial_name
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _score_table(
     repeats_note = _repeats_note(table, config)
     outputs = []
     for number, model in enumerate(models):
-        at(f"asking {model.name}, {number + 1} of {len(models)} models")
+        at(f"asking {model.name}, {number + 1} of {counted(len(models), 'model')}")
         outputs.append(_outputs(model, table))
     outputs_by_model = list(zip(models, outputs, strict=True))
     at("fitting the baselines")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from automl.config import DevicesConfig
 from automl.devices.device_reading import DeviceSnapshot
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
     from automl.models.predictor import Predictor
 
-    ScoreFunction: TypeAlias = Callable[[Frame], Floats]
-    """Scores raw rows: (N, C) probabilities, or (N,) values."""
+    ScoreFunction: TypeAlias = Callable[[Any], Floats]
+    """Scores rows: (N, C) probabilities, or (N,) values."""
+    ReadFunction: TypeAlias = Callable[[Frame], Any]
+    """Makes of raw rows what is scored."""
 
 CPU, AUTO = "cpu", "auto"
 GPU_START_SECONDS = 5.0
@@ -68,12 +70,13 @@ class RowScorer:
         *,
         now: Callable[[], float],
         say: Callable[[str], None],
+        read: ReadFunction | None = None,
     ) -> None:
         """Take the functions that score: `score` on the CPU, and `score_on`, which returns one for
         a GPU. `find_gpu` returns a GPU with free memory, or None; without `find_gpu` there is no
-        choice."""
+        choice. `read` is called once for each chunk; None: raw rows are scored."""
         self._score_on_cpu, self._score_on, self._find_gpu = score, score_on, find_gpu
-        self._now, self._say = now, say
+        self._now, self._say, self._read = now, say, read
         self._cpu_pace: ScoringPace | None = None
         self._chosen_gpu: tuple[str, ScoreFunction] | None = None
         """The GPU that scores all further chunks, with its function."""
@@ -82,35 +85,36 @@ class RowScorer:
         """Return the scores of the chunk's rows; None if no row can be read."""
         if not len(chunk.frame):
             return None
+        rows = chunk.frame if self._read is None else self._read(chunk.frame)
         if self._chosen_gpu is not None:
-            return self._rest(chunk, *self._chosen_gpu)
+            return self._rest(rows, *self._chosen_gpu)
         if self._find_gpu is None:
-            return self._score_on_cpu(chunk.frame)
+            return self._score_on_cpu(rows)
         if self._cpu_pace is None:
-            return self._first(chunk, self._find_gpu)
-        return self._second(chunk, self._find_gpu, self._cpu_pace)
+            return self._first(rows, chunk.share)
+        return self._second(rows, self._find_gpu, self._cpu_pace)
 
-    def _first(self, chunk: TableChunk, find_gpu: Callable[[], str | None]) -> Floats:
-        scores, pace = self._timed(self._score_on_cpu, chunk)
-        if is_worth_gpu_start(pace.seconds, chunk.share):
+    def _first(self, rows: Any, share: float) -> Floats:
+        scores, pace = self._timed(self._score_on_cpu, rows)
+        if is_worth_gpu_start(pace.seconds, share):
             self._cpu_pace = pace
         else:
             self._find_gpu = None
         return scores
 
     def _second(
-        self, chunk: TableChunk, find_gpu: Callable[[], str | None], cpu_pace: ScoringPace
+        self, rows: Any, find_gpu: Callable[[], str | None], cpu_pace: ScoringPace
     ) -> Floats:
         self._find_gpu, gpu = None, None
         try:
             gpu = find_gpu()
             if gpu is None:
-                return self._score_on_cpu(chunk.frame)
+                return self._score_on_cpu(rows)
             score = self._score_on(gpu)
-            score(chunk.frame.head(N_WARM_UP))
-            scores, pace = self._timed(score, chunk)
+            score(rows[:N_WARM_UP])
+            scores, pace = self._timed(score, rows)
         except FAILURES as error:
-            return self._without(gpu or "the GPU", error, chunk)
+            return self._without(gpu or "the GPU", error, rows)
         if pace.is_faster_than(cpu_pace):
             self._chosen_gpu = gpu, score
             times = pace.n_rows / pace.seconds / (cpu_pace.n_rows / cpu_pace.seconds)
@@ -119,25 +123,25 @@ class RowScorer:
             self._say(f"on the CPU, which is faster than {gpu}")
         return scores
 
-    def _rest(self, chunk: TableChunk, gpu: str, score: ScoreFunction) -> Floats:
+    def _rest(self, rows: Any, gpu: str, score: ScoreFunction) -> Floats:
         try:
-            return score(chunk.frame)
+            return score(rows)
         except FAILURES as error:
             self._chosen_gpu = None
-            return self._without(gpu, error, chunk)
+            return self._without(gpu, error, rows)
 
-    def _without(self, gpu: str, error: Exception, chunk: TableChunk) -> Floats:
-        """Score the chunk on the CPU, as all later ones; the CPU's model is unchanged. An error of
+    def _without(self, gpu: str, error: Exception, rows: Any) -> Floats:
+        """Score the rows on the CPU, as all later ones; the CPU's model is unchanged. An error of
         the rows themselves is raised there again."""
         first, *_ = str(error).splitlines() or [type(error).__name__]
         full = is_out_of_memory(error)
         self._say(f"on the CPU: {gpu} {'has no room' if full else f'failed: {fit_line(first)}'}")
-        return self._score_on_cpu(chunk.frame)
+        return self._score_on_cpu(rows)
 
-    def _timed(self, score: ScoreFunction, chunk: TableChunk) -> tuple[Floats, ScoringPace]:
+    def _timed(self, score: ScoreFunction, rows: Any) -> tuple[Floats, ScoringPace]:
         began = self._now()
-        scores = score(chunk.frame)
-        return scores, ScoringPace(len(chunk.frame), max(self._now() - began, 1e-9))
+        scores = score(rows)
+        return scores, ScoringPace(len(rows), max(self._now() - began, 1e-9))
 
 
 def make_scorer(
@@ -147,24 +151,21 @@ def make_scorer(
     *,
     now: Callable[[], float],
     say: Callable[[str], None],
+    read: ReadFunction,
 ) -> RowScorer:
-    """Return the scorer of a model, by `predict.device`. Raises ConfigError for a device that does
-    not exist."""
+    """Return the scorer of a model, by `predict.device`. `read` encodes raw rows. Raises
+    ConfigError for a device that does not exist."""
     if device == AUTO:
         find = (lambda: roomiest_gpu(devices)) if predictor.has_network else None
 
         def on(gpu: str) -> ScoreFunction:
-            return _score_function(predictor.copied_to(gpu))
+            return predictor.copied_to(gpu).scores
 
-        return RowScorer(_score_function(predictor), on, find, now=now, say=say)
+        return RowScorer(predictor.scores, on, find, now=now, say=say, read=read)
     if device != CPU:
         _refuse_absent(predictor, device)
-    score = _score_function(predictor.to(device))
-    return RowScorer(score, lambda _: score, None, now=now, say=say)
-
-
-def _score_function(predictor: Predictor) -> ScoreFunction:
-    return predictor.predict_probabilities if predictor.classes else predictor.predict
+    score = predictor.to(device).scores
+    return RowScorer(score, lambda _: score, None, now=now, say=say, read=read)
 
 
 def roomiest_gpu(devices: DevicesConfig) -> str | None:

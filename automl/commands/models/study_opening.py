@@ -85,7 +85,7 @@ def deliver_evaluation(directory: Path, config: Config, place: StudyPlace | None
         return
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     try:
-        shared = SharedDeliveryJob.of(config.study, config.tracking)
+        shared = SharedDeliveryJob.of(config.study)
         deliver_study(directory, config.tracking, say, study=ref, shared=shared)
     except AutoMLError as error:
         command = study_command("sync", config.study)

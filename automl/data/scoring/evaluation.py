@@ -114,7 +114,7 @@ def _fitted_outputs(
     from sklearn.linear_model import LogisticRegression, Ridge
 
     if not dataset.classes:
-        scaled = (y.astype(np.float64) - dataset.target_mean) / dataset.target_scale
+        scaled = (y - dataset.target_mean) / dataset.target_scale
         values: Floats = Ridge().fit(x, scaled).predict(x_rows).astype(np.float64)
         return values[:, None]
     present = np.unique(y)

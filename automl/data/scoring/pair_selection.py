@@ -75,7 +75,7 @@ def select_pairs(
     from threadpoolctl import threadpool_limits
 
     columns = preprocessing.columns
-    sample = DatasetPart(preprocessing.read(frame[:MAX_ROWS]), y[:MAX_ROWS])
+    sample = DatasetPart(preprocessing.read_cells(frame[:MAX_ROWS])[0], y[:MAX_ROWS])
     targets = _targets(sample.y)
     half = len(sample) // 2
     first, second = sample.rows[:half], sample.rows[half:]
@@ -109,7 +109,7 @@ def select_encoded(preprocessing: Preprocessing, frame: Frame, y: Targets) -> Se
     from threadpoolctl import threadpool_limits
 
     before, after = (
-        (learned.columns, learned.read(frame))
+        (learned.columns, learned.read_cells(frame)[0])
         for learned in (preprocessing, preprocessing.with_target_means(frame, names, y))
     )
     with threadpool_limits(1):
@@ -131,10 +131,12 @@ def _candidates(
 
 
 def _targets(y: Targets) -> Floats:
-    """Return (N, K) numbers to predict: the value without its tails, or a column for a class."""
+    """Return (N, K) numbers to predict: the value without its tails, less its mean, or a column for
+    a class."""
     if y.dtype != np.int64:
-        values = y.astype(np.float64)
-        return values.clip(*np.quantile(values, (0.02, 0.98)))[:, None]
+        values: Floats = y.clip(*np.quantile(y, (0.02, 0.98)))
+        values -= values.mean()
+        return values[:, None]
     classes, counts = np.unique(y, return_counts=True)
     frequent = classes[np.argsort(-counts, kind="stable")][: 1 if len(classes) < 3 else MAX_TARGETS]
     hits: Floats = (y[:, None] == frequent).astype(np.float64)

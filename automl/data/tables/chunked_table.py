@@ -21,7 +21,7 @@ import pyarrow.parquet
 from automl.data import cells
 from automl.data.scoring.metrics import Threshold, predict_labels
 from automl.data.tables.csv_reader import BLOCK_BYTES, CsvReader
-from automl.data.tables.table_file import TableFile, parquet_to_frame
+from automl.data.tables.table_file import TableFile, parquet_to_frame, shown_names
 
 CELLS_AT_ONCE = 1_000_000
 """Number of cells of a Parquet file that are read at once."""
@@ -93,12 +93,12 @@ class ChunkedTable:
         unknown = [name for name in texts if name not in (*names, *columns)]
         if unknown:
             raise file.error(
-                f"has no column {', '.join(unknown)} to keep; it has: {', '.join(names)}."
+                f"has no column {', '.join(unknown)} to keep; it has: {shown_names(names)}."
             )
         absent = [name for name in wanted if name not in names]
         if absent:
             raise file.error(
-                f"lacks the columns {', '.join(absent)}: a model needs every column that it "
+                f"lacks the columns {shown_names(absent)}: a model needs every column that it "
                 "learned from. Cells may be empty."
             )
         return cls(file, wanted, tuple(texts))
@@ -139,6 +139,10 @@ class ChunkedTable:
             frame = parquet_to_frame(batch)
             frame = frame[[names[c] for c in self.columns]]
             frame.columns = pd.Index(self.columns)
+            for name in self.texts:  # whole numbers stay whole beside missing cells
+                frame[name] = batch.column(names[name]).to_pandas(
+                    integer_object_nulls=True, date_as_object=False
+                )
             n_rows, end = len(frame), begin + len(frame)
             chunk = TableChunk(n_rows, frame, np.arange(n_rows), (), end / max(1, n_all))
             yield chunk, np.arange(begin + 1, end + 1)

@@ -8,10 +8,8 @@ blocks, `chunked_table.py` one chunk of each. `cells.py` says what a cell means.
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -23,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from automl.data.tables.file_kinds import open_uncompressed
+
 BLOCK_BYTES = 4 * 2**20
 _THREAD_BYTES = 2**20
-LONGEST_ROW_BYTES = 64 * 2**20
-"""Longest row that is waited for: a quote that is never closed would else take the whole file into
-memory."""
+LONGEST_ROW_BYTES = 16 * 2**20
+"""Longest row that is read: a quote that is never closed, or one huge cell, would else take the
+whole file into memory."""
 _NEWLINE, _NOT_UTF8 = b"\n", "\ufffd"
 _BLANK_LINE = re.compile(rb"(?:\A|\n)\r?\n")
 _QUOTED = rb'"[^"]*(?:""[^"]*)*"'
@@ -53,6 +53,7 @@ class RowFault(Enum):
     n_cells = "cells"
     encoding = "is not UTF-8"
     open_quote = "has a quote that is never closed"
+    too_long = f"is longer than {LONGEST_ROW_BYTES // 2**20} MiB"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class CsvBlock:
     a number that rises from row to row."""
     invalid: tuple[InvalidRow, ...]
     n_bytes: int = 0
-    """Bytes of the file up to the end of the block."""
+    """Bytes of the file, as it is on disk, up to the end of the block."""
 
     @property
     def ends_open(self) -> bool:
@@ -116,20 +117,31 @@ class CsvReader:
     def blocks(self, path: Path, n_bytes: int = BLOCK_BYTES) -> Iterator[CsvBlock]:
         """Yield the rows of a file in blocks of about `n_bytes`. Raises OSError.
 
-        A row that is not complete at the end of a block is read with the next one.
+        A row that is not complete at the end of a block is read with the next one. Of a row that is
+        too long the rest is passed over.
         """
-        line, rest, is_last = self.layout.n_header_lines + 1, b"", False
-        with self._rows(path) as file:
-            n_read = file.tell()
+        line, is_last, passes_over = self.layout.n_header_lines + 1, False, False
+        with open_uncompressed(path) as (held, file):
+            rest = self._after_header(held, n_bytes)
             while not is_last:
-                read = file.read(n_bytes)
-                content, n_read, is_last = rest + read, n_read + len(read), not read
+                read = self._read(held, n_bytes)
+                is_last = not read
+                if passes_over:
+                    _, newline, read = read.partition(_NEWLINE)
+                    passes_over = not newline
+                content = rest + read
                 may_wait = not is_last and len(content) < LONGEST_ROW_BYTES
                 end = len(content) if is_last else content.rfind(_NEWLINE) + 1
                 if not end and may_wait:
                     rest = content
                     continue
-                complete, rest = content[: end or None], content[end or len(content) :]
+                if not end and not is_last:
+                    row = InvalidRow(line, "", 0, RowFault.too_long)
+                    none = pa.schema(list(self.types.items())).empty_table()
+                    yield CsvBlock(none, np.arange(0), (row,), file.tell())
+                    line, rest, passes_over = line + 1, b"", True
+                    continue
+                complete, rest = content[:end], content[end:]
                 block = self._parse(complete, line, self.types)
                 if may_wait and block.ends_open:
                     n_lines = block.invalid[-1].line - line
@@ -141,18 +153,20 @@ class CsvReader:
                     block = self._split(self._parse(complete, line, self._as_texts()))
                 line += complete.count(_NEWLINE)
                 if len(block.table) or block.invalid:
-                    yield replace(block, n_bytes=n_read - len(rest))
+                    unread = len(rest) if held is file else 0
+                    yield replace(block, n_bytes=file.tell() - unread)
 
-    @contextmanager
-    def _rows(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a file at its first row, with newlines where it has carriage returns alone."""
-        with path.open("rb") as opened:
-            file: BinaryIO = opened
-            if self.layout.has_bare_returns:
-                file = io.BytesIO(opened.read().replace(b"\r", _NEWLINE))
-            for _ in range(self.layout.n_header_lines):
-                file.readline()
-            yield file
+    def _after_header(self, file: BinaryIO, n_bytes: int) -> bytes:
+        """Read the header of a file, and return what is read of the rows behind it."""
+        head, n_lines = b"", self.layout.n_header_lines
+        while head.count(_NEWLINE) < n_lines and (read := self._read(file, n_bytes)):
+            head += read
+        return head.split(_NEWLINE, n_lines)[n_lines] if head.count(_NEWLINE) >= n_lines else b""
+
+    def _read(self, file: BinaryIO, n_bytes: int) -> bytes:
+        """Read the next bytes, with newlines where the file has carriage returns alone."""
+        read = file.read(n_bytes)
+        return read.replace(b"\r", _NEWLINE) if self.layout.has_bare_returns else read
 
     def table_of(self, rows: str) -> Any:
         """Return valid rows as an Arrow table."""

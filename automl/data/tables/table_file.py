@@ -1,23 +1,27 @@
 """Reads a CSV or Parquet file whole into a DataFrame, or raises ConfigError naming the fault.
 
 A file is Parquet if it begins with Parquet's magic bytes, else CSV: UTF-8, a header line, cells
-separated by commas (semicolons or tabs where the header holds no comma). Files of any size are read
-in `chunked_table.py`.
+separated by commas (semicolons, tabs or bars where the header holds no comma, or what a first line
+`sep=;` says). It may be compressed. `file_kinds.py` names all other kinds. Files of any size are
+read in `chunked_table.py`.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
 import difflib
 import hashlib
-import stat
+import io
+import lzma
+import math
+import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,57 +29,46 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from automl.data.cells import MISSING_TARGET_TEXTS, MISSING_TEXTS, are_verbatim
-from automl.data.tables.csv_reader import CsvBlock, CsvLayout, CsvReader, RowFault
+from automl.data.cells import MISSING_TARGET_TEXTS, MISSING_TEXTS, are_verbatim, cut_text
+from automl.data.tables.csv_reader import (
+    LONGEST_ROW_BYTES,
+    CsvBlock,
+    CsvLayout,
+    CsvReader,
+    RowFault,
+)
+from automl.data.tables.file_kinds import (
+    PARQUET_MAGIC,
+    compression_of,
+    encoding_remedy,
+    open_uncompressed,
+    other_kind,
+)
+from automl.data.tables.named_file import NamedFile
+from automl.devices.device_reading import DeviceReadError
+from automl.devices.host import host_memory
 from automl.errors import ConfigError
-from automl.record.texts import parse_json
+from automl.record.texts import fit_line, parse_json
 
-_PARQUET_MAGIC = b"PAR1"
 _MAX_LISTED = 40
+_SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
+"""The first line by which Excel tells the separator."""
 _SWEEP_BLOCK_BYTES = 8 * 2**20
 """Bytes of a CSV that are parsed at once, in threads."""
+_FIRST_ROWS = 1000
+"""Rows of a Parquet file by which the size of all is estimated."""
+_MEMORY_FACTOR = 3
+"""Memory that a table takes while it is read and prepared, in sizes of its cells in Arrow."""
 
 
 @dataclass(frozen=True)
-class TableFile:
-    """A table on disk, CSV or Parquet. Messages name it by the setting that it came from."""
-
-    key: str
-    """The setting that names the file, such as `data.path`."""
-    path: Path
-
-    @classmethod
-    def at(cls, key: str, path: str) -> TableFile:
-        """Return the file at `path`. Raises ConfigError unless it is readable and not empty."""
-        file = cls(key, Path(path).expanduser())
-        if file.path.is_dir():
-            raise file.error("is a folder: name the CSV or Parquet file in it.")
-        try:
-            status = file.path.stat()
-            if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for its writer
-                raise file.error("is a pipe or a device: write the table into a file.")
-            file.path.open("rb").close()
-        except FileNotFoundError as error:
-            raise file.error(
-                f"there is no such file ({file.path.absolute()}): check the path."
-            ) from error
-        except OSError as error:
-            raise file.error(f"cannot be read ({error.strerror}): check the file.") from error
-        if status.st_size == 0:
-            raise file.empty()
-        return file
-
-    def error(self, rest: str) -> ConfigError:
-        """Return an error whose message is `data.path=x.csv: ` and the rest."""
-        return ConfigError(f"{self.key}={self.path}: {rest}")
-
-    def empty(self) -> ConfigError:
-        return self.error("is empty: a table needs a header line and rows.")
+class TableFile(NamedFile):
+    """A table on disk, CSV or Parquet."""
 
     @property
     def is_parquet(self) -> bool:
         with self.path.open("rb") as file:
-            return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+            return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
     def column_names(self) -> list[str]:
         """Return the names in the header, without spaces around them. Raises ConfigError."""
@@ -122,20 +115,19 @@ class TableFile:
         for name, count in Counter(unique).items():
             if count > 1:
                 raise self.error(
-                    f"column names must differ, and {name!r} stands {count} times in the header: "
-                    "rename or remove the others."
+                    f"column names must differ, and {cut_text(name)!r} stands {count} times in "
+                    "the header: rename or remove the others."
                 )
         return unique
 
     def _no_target(self, target: str, names: Sequence[str]) -> ConfigError:
         close = [name for name in names if name.casefold() == target.casefold()]
-        close += difflib.get_close_matches(target, names, n=1, cutoff=0.5)
-        listed = ", ".join(names[:_MAX_LISTED])
-        more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        shown = [*map(cut_text, names)]
+        close += difflib.get_close_matches(target, shown, n=1, cutoff=0.5)
+        hint = f" Did you mean {cut_text(close[0])!r}?" if close else ""
         return ConfigError(
             f"data.target={target}: must be a column of {self.key}={self.path}.{hint} "
-            f"Its columns: {listed}{more}."
+            f"Its columns: {shown_names(names)}."
         )
 
     def csv_layout(self) -> CsvLayout:
@@ -145,17 +137,23 @@ class TableFile:
         return replace(layout, names=self._unique(layout.names))
 
     def _csv_layout(self) -> CsvLayout:
+        if (kind := other_kind(self.path)) is not None:
+            raise self.error(kind)
         # Rows behind the header are decoded with it. Errors in them are left to their readers.
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            n_blank, position, line = 0, 0, file.readline()
+        with (
+            open_uncompressed(self.path) as (held, _),
+            io.TextIOWrapper(held, "utf-8-sig", "surrogateescape", newline="") as text,
+        ):
+            lines = _lines(text)
+            n_before, separator, line = 0, "", next(lines, "")
+            if said := _SEPARATOR_LINE.fullmatch(line):
+                n_before, separator, line = 1, said[1], next(lines, "")
             while line and not line.strip():
-                n_blank, position, line = n_blank + 1, file.tell(), file.readline()
-            absent = "," not in line
-            separator = next((s for s in ";\t" if absent and s in line), ",")
-            file.seek(position)
-            rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
+                n_before, line = n_before + 1, next(lines, "")
+            separator = separator or _separator(line)
+            rows = csv.reader(chain([line], lines), delimiter=separator, skipinitialspace=True)
             header = [n.encode(errors="surrogateescape").decode() for n in next(rows, [])]
-            n_lines = n_blank + rows.line_num
+            n_lines = n_before + rows.line_num
             if len(first_row := _first_row(rows)) > len(header):
                 raise self.error(
                     f"its first row has {len(first_row)} cells and its header {len(header)} names: "
@@ -189,10 +187,14 @@ class TableFile:
         types = dict.fromkeys(names, pa.string())
         reader = CsvReader(layout, types, sorted(missing), texts_can_be_missing=True)
         parts: dict[str, list[Any]] = {name: [] for name in names}
+        is_packed, size = compression_of(self.path) is not None, self.path.stat().st_size
+        free, held_bytes = _free_bytes(), 0
         for block in reader.blocks(self.path, _SWEEP_BLOCK_BYTES):
-            for name, column in zip(
-                names, self._with_short_rows(block, reader).columns, strict=True
-            ):
+            table = self._with_short_rows(block, reader)
+            held_bytes += table.nbytes
+            # How much a compressed file holds is not known before its end.
+            self._check_room(held_bytes if is_packed else held_bytes / block.n_bytes * size, free)
+            for name, column in zip(names, table.columns, strict=True):
                 parts[name] += column.chunks
         return {name: pa.chunked_array(parts[name], pa.string()) for name in names}
 
@@ -205,8 +207,8 @@ class TableFile:
         texts = []
         for row in block.invalid:
             if row.fault is RowFault.encoding:
-                raise self.error(self._other_encoding())
-            if row.fault is RowFault.open_quote or row.n_cells > len(names):
+                raise self.error(encoding_remedy(self.path))
+            if row.fault is not RowFault.n_cells or row.n_cells > len(names):
                 raise self.error(
                     f"is no proper CSV (line {row.line}: {row.reason(names)}): mend that place."
                 )
@@ -235,18 +237,41 @@ class TableFile:
     def _read_parquet(self) -> pd.DataFrame:
         import pyarrow.parquet as pq
 
-        table = pq.ParquetFile(self.path).read(columns=self.parquet_names())
-        return parquet_to_frame(table)
+        file, names = pq.ParquetFile(self.path), self.parquet_names()
+        facts, free = file.metadata, _free_bytes()
+        self._check_room(sum(group.total_byte_size for group in _row_groups(facts)), free)
+        for first in file.iter_batches(_FIRST_ROWS, columns=names):
+            self._check_room(first.nbytes / max(1, len(first)) * facts.num_rows, free)
+            break
+        return parquet_to_frame(file.read(columns=names))
 
-    def _other_encoding(self) -> str:
-        """Return the message about a text that is not UTF-8, by its first bytes."""
-        with self.path.open("rb") as file:
-            is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        kind, encoding = ("UTF-16", "UTF-16") if is_utf16 else ("not UTF-8", "LATIN1")
-        return (
-            f"is {kind} text: save it as UTF-8, for example with "
-            f"iconv -f {encoding} -t UTF-8 {self.path.name} > utf8.csv (or give Parquet)."
-        )
+    def only_value(self, name: str) -> object:
+        """Return the one value of a Parquet file's column, by its footer; None: it has others, or
+        the footer does not say."""
+        import pyarrow.parquet as pq
+
+        with self.reading():
+            if not self.is_parquet:
+                return None
+            place = self.column_names().index(name)
+            own, facts = self.parquet_names()[place], pq.read_metadata(self.path)
+            values = set[object]()
+            for group in _row_groups(facts):
+                chunks = (group.column(i) for i in range(group.num_columns))
+                found = next((c.statistics for c in chunks if c.path_in_schema == own), None)
+                if found is None or not found.has_min_max or found.null_count:
+                    return None
+                values |= {found.min, found.max}
+        return values.pop() if len(values) == 1 else None
+
+    def _check_room(self, table_bytes: float, free_bytes: float) -> None:
+        """Raise ConfigError for a table that cannot be read into free memory."""
+        needed = _MEMORY_FACTOR * table_bytes
+        if needed > free_bytes:
+            raise self.error(
+                f"needs about {_gib(needed)} of memory as a table, and {_gib(free_bytes)} are "
+                "free: give fewer rows or columns, or start where more is free."
+            )
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -254,15 +279,61 @@ class TableFile:
         try:
             yield
         except UnicodeDecodeError as error:
-            raise self.error(self._other_encoding()) from error
+            raise self.error(encoding_remedy(self.path)) from error
         except csv.Error as error:
             raise self.error(f"is no proper CSV ({error}): mend that place.") from error
+        except MemoryError as error:
+            raise self.error(
+                "needs more memory than is free: give fewer rows or columns, or start where more "
+                "is free."
+            ) from error
         except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
             kind = "Parquet" if self.is_parquet else "CSV"
-            raise self.error(f"is no proper {kind} ({reason}): write it again.") from error
+            raise self.error(
+                f"is no proper {kind} ({fit_line(str(error))}): write it again."
+            ) from error
+        except (EOFError, lzma.LZMAError, zlib.error) as error:
+            raise self.error(f"is compressed and damaged ({error}): write it again.") from error
         except OSError as error:
             raise self.error(f"cannot be read ({error}): check the file.") from error
+
+
+def _row_groups(facts: Any) -> Iterator[Any]:
+    """Yield the facts in the footer of a Parquet file about each group of rows."""
+    return (facts.row_group(number) for number in range(facts.num_row_groups))
+
+
+def _free_bytes() -> float:
+    """Return the memory that a table may take; without limit where it cannot be read."""
+    try:
+        return host_memory()[1]
+    except DeviceReadError:
+        return math.inf
+
+
+def _gib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.2g} GiB"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first names, for a message, and how many more there are."""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(cut_text, names[:_MAX_LISTED])) + more
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a text. Raises csv.Error for one that is longer than a row may be."""
+    while line := text.readline(LONGEST_ROW_BYTES):
+        if len(line) == LONGEST_ROW_BYTES:
+            raise csv.Error(f"a line is longer than {LONGEST_ROW_BYTES // 2**20} MiB")
+        yield line
+
+
+def _separator(header: str) -> str:
+    """Return the separator of a header line: a comma, or where it has none outside quotes another
+    mark."""
+    bare = re.sub(r'"[^"]*"', "", header)
+    return next((s for s in ",;\t|" if s in bare), ",")
 
 
 def parquet_to_frame(rows: pa.Table | pa.RecordBatch) -> pd.DataFrame:

@@ -34,10 +34,13 @@ from automl.data.target import (
     detect_target_amounts,
     has_target,
     named_rows,
+    no_targets,
+    one_class_error,
     verbatim_target,
 )
 from automl.errors import ConfigError
 from automl.record.disk import make_folder, write_durably
+from automl.record.texts import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +68,9 @@ def load_table_source(config: DataConfig) -> TableSource:
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     file = TableFile.at("data.path", config.path)
+    file.check_target(config.target)
+    if (value := file.only_value(config.target)) is not None:
+        raise one_class_error(config.target, value)
     frame = file.read(config.target, detect_verbatim=config.detect_verbatim)
     column = frame[config.target]
     verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
@@ -74,10 +80,11 @@ def load_table_source(config: DataConfig) -> TableSource:
     known = has_target(column, reading, verbatim=verbatim)
     if not known.any():
         raise ConfigError(
-            f"data.target={config.target}: the column is empty in all {len(frame)} rows of "
-            f"data.path={config.path}: choose another column."
+            f"data.target={config.target}: no row of data.path={config.path} has a value "
+            f"({len(frame):,} rows, {no_targets(column)}): choose another column."
         )
-    notes = [f"{file.path.name}: {len(frame):,} rows, {len(frame.columns) - 1} columns."]
+    n_columns = counted(len(frame.columns) - 1, "column")
+    notes = [f"{file.path.name}: {counted(len(frame), 'row')}, {n_columns}."]
     notes += dropped_rows_notes(config.target, column, known)
     frame = frame[known]
     column = frame.pop(config.target)
@@ -114,9 +121,13 @@ def read_test_table(
     codes = [*verbatim, target.name] if target.verbatim else verbatim
     frame = file.read(target.name, verbatim=codes)
     known = has_target(frame[target.name], target.reading, verbatim=target.verbatim)
+    why = "" if known.any() else no_targets(frame[target.name])
     frame = frame[known]
     if not len(frame):
-        raise file.error(f"no row has a value of {target.name}: give a test table with targets.")
+        raise file.error(
+            f"no row has a value of {target.name} ({len(known):,} rows, {why}): give a test table "
+            "with targets."
+        )
     return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
 
 
@@ -164,8 +175,7 @@ def dropped_rows_notes(
     if not len(dropped):
         return []
     rows = "1 row" if len(dropped) == 1 else f"{len(dropped):,} rows"
-    numbers = pd.to_numeric(column.iloc[dropped], errors="coerce")
-    n_large = int((numbers.abs() > cells.LARGEST_NUMBER).sum())
+    n_large = cells.count_too_large(column.iloc[dropped])
     large = f", {n_large:,} of them infinite or too large" if n_large else ""
     return [f"dropped {rows} without a value of {target}{large} ({named_rows(dropped)})."]
 
@@ -246,15 +256,16 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
     Raises ConfigError for a file that holds something else, and where none can be written.
     """
     frame = source.frame.assign(**{source.target.name: source.cells})
-    texts = {
-        folder / f"{name}.csv": frame.iloc[rows].to_csv(index=False)
-        for name in PARTS
-        if len(rows := getattr(split, name))
-    }
+    parts = {folder / f"{name}.csv": getattr(split, name) for name in PARTS}
+    parts = {path: frame.iloc[rows] for path, rows in parts.items() if len(rows)}
+    texts = {path: _csv_text(part) for path, part in parts.items()}
     try:
         make_folder(folder)
-        for path in texts:
-            _check_free(path, texts[path])
+        for path, part in parts.items():
+            is_free = not path.exists() or path.read_bytes() == texts[path].encode()
+            # Earlier versions wrote whole numbers beside missing cells as floats.
+            if not is_free and path.read_bytes() != part.to_csv(index=False).encode():
+                raise _holds_other_rows(path)
         for path, text in texts.items():
             if not path.exists():
                 write_durably(path, text)
@@ -264,13 +275,22 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
         ) from error
 
 
-def _check_free(path: Path, text: str) -> None:
-    """Raise ConfigError where a file of that name holds something else.
+def _csv_text(frame: pd.DataFrame) -> str:
+    """Return the rows as CSV; whole numbers are written as such, also beside missing cells."""
+    return str(frame.apply(_whole_beside_gaps).to_csv(index=False))
 
-    It may be a table of the user's, even `data.path` itself.
-    """
-    if path.exists() and path.read_bytes() != text.encode():
-        raise ConfigError(
-            f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
-            "not written over: name another folder, or move that file away."
-        )
+
+def _whole_beside_gaps(column: pd.Series[Any]) -> pd.Series[Any]:
+    present = column.dropna()
+    is_float = column.dtype == np.float64 and len(present) < len(column)
+    is_whole = is_float and bool(((present % 1 == 0) & (present.abs() < 2**53)).all())
+    return column.astype("Int64") if is_whole else column
+
+
+def _holds_other_rows(path: Path) -> ConfigError:
+    """Return the error for a file of that name, which may be a table of the user's, even
+    `data.path` itself."""
+    return ConfigError(
+        f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
+        "not written over: name another folder, or move that file away."
+    )

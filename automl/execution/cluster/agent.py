@@ -175,7 +175,7 @@ class NodeAgent:
         assert self._executor is not None, "an agent is set up before it is told anything"
         match command:
             case m.BeginExecution():
-                name = f"trial {command.key}"
+                name = f"execution {command.key}"
                 threading.Thread(
                     target=self._carry, args=(command,), name=name, daemon=True
                 ).start()
@@ -372,7 +372,7 @@ class _AgentTrialSource:
     def __init__(self, agent: NodeAgent, begin: m.BeginExecution) -> None:
         self._agent, self._begin = agent, begin
         self._specs = [*begin.specs]
-        self.n_lanes = begin.n_lanes
+        self.key, self.n_lanes = begin.key, begin.n_lanes
 
     def ahead(self) -> Sequence[TrialSpec]:
         return tuple(self._specs)

@@ -218,7 +218,7 @@ def find_code(folder: Path, max_bytes: int, without: Collection[Path] = ()) -> C
     total = sum(size for size, _ in sizes)
     if total > max_bytes:
         largest = heapq.nlargest(_N_NAMED, sizes)
-        listed = ", ".join(f"{name} ({size / 2**20:.0f} MiB)" for size, name in largest)
+        listed = ", ".join(f"{name} ({size / 2**20:.3g} MiB)" for size, name in largest)
         raise ConfigError(
             f"the working directory {folder} is {total / 2**20:.0f} MiB, and at most "
             f"{max_bytes // 2**20} go to the nodes of a Ray cluster. Start from a folder with your "

@@ -52,7 +52,7 @@ class BeginExecution:
     """Tells an agent to carry out trials."""
 
     key: int
-    """Number of the first trial, which identifies the execution."""
+    """Key of the execution."""
     specs: Sequence[TrialSpec]
     n_lanes: int
     placement: Placement

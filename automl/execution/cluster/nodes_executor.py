@@ -67,31 +67,28 @@ class NodesExecutor:
     def execute(
         self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
     ) -> None:
-        specs = [*map(_with_absolute_folder, feed.ahead())]
-        key = specs[0].number
         node = self._nodes.by_name(placement.node)
         if node is None:
             _NodeExecution(feed, on_events).interrupt(f"node {placement.node} is lost")
             return
-        if not self._nodes.claims.use(key, placement.devices):
+        if not self._nodes.claims.use(feed.key, placement.devices):
             _NodeExecution(feed, on_events).interrupt(
                 "its place was given back to the cluster meanwhile"
             )
             return
         try:
-            self._carry(node, specs, feed, placement, on_events)
+            self._carry(node, feed, placement, on_events)
         finally:
-            self._nodes.claims.end_use(key)
+            self._nodes.claims.end_use(feed.key)
 
     def _carry(
         self,
         node: ClusterNode,
-        specs: Sequence[TrialSpec],
         feed: AnsweringTrialSource,
         placement: Placement,
         on_events: OnEvents,
     ) -> None:
-        key = specs[0].number
+        key, specs = feed.key, [*map(_with_absolute_folder, feed.ahead())]
         execution = _NodeExecution(feed, on_events, self._study, node, self._stored)
         files = execution.stored_files_of(specs)
         conversation = node.begin(m.BeginExecution(key, specs, feed.n_lanes, placement, files))

@@ -318,12 +318,17 @@ def _alive(ray: Any, head: str, in_use: LibraryCallCount) -> Sequence[Mapping[st
         return []
 
 
-def _imported(config: RayConfig) -> Any:
+def refuse_missing_ray() -> None:
+    """Raise ConfigError if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             "execution=ray needs Ray, which is not installed: pip install 'automl-sweep[ray]', or "
             "use execution=workers."
         )
+
+
+def _imported(config: RayConfig) -> Any:
+    refuse_missing_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # or a late call starts a cluster of its own
     if config.address.startswith(

@@ -164,8 +164,8 @@ class TrialFit:
         if data.task is Task.classification:
             return data.train.y
         if data.loss.name == "poisson":
-            return data.train.y.astype(np.float64)
-        return (data.train.y.astype(np.float64) - data.target_mean) / data.target_scale
+            return data.train.y
+        return (data.train.y - data.target_mean) / data.target_scale
 
     @property
     def class_weight(self) -> str | None:

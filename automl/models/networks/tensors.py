@@ -163,7 +163,7 @@ class DataOnDevices(TensorSource):
     ) -> PartTensors:
         # Class numbers stay integers, targets are scaled before they lose digits.
         if self._dataset.task is Task.regression:
-            scaled = (y.astype(np.float64) - self._dataset.target_mean) / self._dataset.target_scale
+            scaled = (y - self._dataset.target_mean) / self._dataset.target_scale
             target = torch.tensor(scaled, dtype=dtype)
         else:
             target = torch.tensor(y, dtype=torch.int64)

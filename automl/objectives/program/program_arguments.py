@@ -39,7 +39,9 @@ class ProgramFlags:
     program has no such flag."""
 
     def words(self, name: str, value: ParamValue) -> list[str]:
-        """Return the words for a param: `--name=value`, a switch, or no word."""
+        """Return the words for a param: `--name=value`, a switch, or no word; null has none."""
+        if value is None:
+            return []
         if isinstance(value, bool) and name in self.switches:
             flag = self.switches[name][0 if value else 1]
             return [] if flag is None else [flag]
@@ -102,14 +104,18 @@ def program_arguments(
 
 
 def program_environment(params: Params, inputs: ProgramInputs) -> dict[str, str]:
-    """Return the environment variables with the same values: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …"""
+    """Return the environment variables with the same values: `AUTOML_LR`, `AUTOML_TRIAL_DIR`, …
+
+    A param that is null has no variable.
+    """
     texts = _texts(params, inputs) | {FLAGS: json.dumps(dict(params))}
     return {variable_name(name): text.replace("\0", "") for name, text in texts.items()}
 
 
 def _texts(params: Params, inputs: ProgramInputs) -> dict[str, str]:
     own = {name: str(getattr(inputs, name)) for name in (*OWN, JSON)}
-    return {name: value_text(value) for name, value in params.items()} | own
+    known = {name: value_text(v) for name, v in params.items() if v is not None}
+    return known | own
 
 
 def variable_name(name: str) -> str:
@@ -135,12 +141,14 @@ def override_text(value: ParamValue) -> str:
     return f"'{escaped}'"
 
 
-def check_command_params(command: str, names: Iterable[str], optional: Iterable[str] = ()) -> None:
+def check_command_params(
+    command: str, names: Iterable[str], optional: Iterable[str] = (), nullable: Iterable[str] = ()
+) -> None:
     """Raise ConfigError if a command and the params of a space contradict each other.
 
-    `optional` are the params that some trials lack.
+    `optional` are the params that some trials lack, `nullable` those that are null in some.
     """
-    words, names, optional = command_words(command), tuple(names), tuple(optional)
+    words, names = command_words(command), tuple(names)
     key = f"objective.command={command}"
     if taken := [name for name in names if name in RESERVED]:
         raise ConfigError(
@@ -153,10 +161,12 @@ def check_command_params(command: str, names: Iterable[str], optional: Iterable[
             f"{key}: nothing fills {{{unknown[0]}}}. There are {known}; braces of the program's "
             "own are written {{ and }}."
         )
-    if missing := sorted(placeholders_in(words).intersection(optional)):
+    absent = dict.fromkeys(nullable, "null in some trials")
+    absent |= dict.fromkeys(optional, "not in every trial (it has a `when`)")
+    if missing := sorted(placeholders_in(words).intersection(absent)):
         raise ConfigError(
-            f"{key}: {missing[0]} is not in every trial (it has a `when`), so that nothing would "
-            f"fill {{{missing[0]}}} there. Leave it out: it is appended where it is."
+            f"{key}: {missing[0]} is {absent[missing[0]]}, so that nothing would fill "
+            f"{{{missing[0]}}} there. Leave it out: it is appended where it has a value."
         )
     flags = {
         word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word[:1] == "-"

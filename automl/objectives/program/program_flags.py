@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from automl.config import Config
 from automl.config.checks import check_setting
 from automl.config.objective import find_metric_groups
 from automl.errors import ConfigError
+from automl.objectives.code_digest import digest_of_file
 from automl.objectives.program.printed_metrics import normalize_name
 from automl.objectives.program.program_arguments import (
     OVERRIDES,
@@ -34,6 +36,7 @@ from automl.objectives.program.program_arguments import (
     placeholders_in,
 )
 from automl.objectives.program.running_program import ProgramKeeper
+from automl.record.study_record import FILE_OF
 from automl.trial import Direction, ProcessEntry
 
 ASK_SECONDS = 10.0
@@ -104,6 +107,34 @@ def ask_program_flags(
     return ProgramFlags(
         by_param, {name: switches[flag] for name, flag in by_param.items() if flag in switches}
     ), None
+
+
+def digest_of_program(command: str, folder: Path) -> dict[str, str]:
+    """Return the digest of the Python script of a command, or else of the first file that a word
+    of it names; empty where there is none, as for an installed program."""
+    words = command_words(command)
+    script = _script(command, words, words[0], folder)
+    paths = [folder / part for word in words for part in _words_within(word)]
+    file = next((path for path in paths if path.is_file()), None) if script is None else script.path
+    if file is None:
+        return {}
+    with suppress(OSError):
+        return {f"{FILE_OF}objective.command": digest_of_file(file)}
+    return {}
+
+
+def _words_within(word: str) -> list[str]:
+    """Return the words of a command within a command: `bash -c 'python train.py'`."""
+    try:
+        return shlex.split(word)
+    except ValueError:
+        return [word]
+
+
+def refuse_missing_program(command: str) -> None:
+    """Raise ConfigError if there is no such program or script. Starts nothing."""
+    words, folder = command_words(command), Path.cwd()
+    _script(command, words, _program(command, words, folder), folder)
 
 
 # --- which script -------------------------------------------------------------------------------
@@ -304,16 +335,16 @@ class CommandSetup:
 
 
 def prepare_program_flags(
-    config: Config, names: Sequence[str], optional: Sequence[str]
+    config: Config, names: Sequence[str], optional: Sequence[str], nullable: Sequence[str]
 ) -> tuple[ProgramFlags, tuple[str, ...]]:
     """Return how the program spells its params, and notes for the user.
 
-    `optional` are the params that some trials lack. Raises ConfigError for a command that cannot be
-    started, or does not fit the space or the metric.
+    `optional` are the params that some trials lack, `nullable` those that are null in some. Raises
+    ConfigError for a command that cannot be started, or does not fit the space or the metric.
     """
     command, pattern = config.objective.command, config.objective.pattern
     assert command is not None, "ObjectiveConfig refuses kind command without one"
-    check_command_params(command, names, optional)
+    check_command_params(command, names, optional, nullable)
     if pattern is not None:
         groups = find_metric_groups(pattern)
         check_setting(

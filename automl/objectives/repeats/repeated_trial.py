@@ -112,7 +112,11 @@ class RepeatsProgress:
             return PrunedOutcome(self.trial, now, max(steps), mean)
         if len(values) < self.n_repeats:
             return InterruptedOutcome(self.trial, now, "the sweep stopped before its last repeats")
-        return FinishedOutcome(self.trial, now, mean, values)
+        finished = [outcome for outcome in ended if isinstance(outcome, FinishedOutcome)]
+        by_reports = [outcome.reported.get(self.metric, outcome.value) for outcome in finished]
+        contradicted = any(outcome.reported for outcome in finished)
+        reported = {self.metric: sum(by_reports) / len(by_reports)} if contradicted else {}
+        return FinishedOutcome(self.trial, now, mean, values, reported=reported)
 
     def has_equal_values(self) -> bool:
         """Return whether all repeats finished with the same value, as if they had no seed."""

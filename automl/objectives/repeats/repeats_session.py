@@ -297,6 +297,7 @@ def _write_result(path: Path, reports: Sequence[MetricsReported], outcome: Finis
     """Store what a repeat came to, so that it is not repeated if its trial is interrupted."""
     content = {
         "value": outcome.value,
+        "reported": dict(outcome.reported),
         "reports": [[report.step, dict(report.metrics)] for report in reports],
     }
     with suppress(OSError):  # it only saves time
@@ -313,6 +314,8 @@ def _read_result(path: Path, number: int) -> Sequence[TrialEvent] | None:
             MetricsReported(number, now, int(step), {str(k): float(v) for k, v in metrics.items()})
             for step, metrics in content["reports"]
         ]
-        return [*reports, FinishedOutcome(number, now, float(content["value"]))]
+        reported = {str(name): float(v) for name, v in content.get("reported", {}).items()}
+        value = float(content["value"])
+        return [*reports, FinishedOutcome(number, now, value, reported=reported)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -27,6 +27,7 @@ from automl.objectives.trial_context import (
 )
 from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.record.texts import describe_value, fit_line, fit_text
+from automl.record.trial_record import is_value_returned
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -108,7 +109,19 @@ def finished_outcome(value: float, record: TrialReports) -> TrialOutcome:
         never = [name for name in missing if name not in record.metric_names]
         cause = _missing_metrics(never or missing, record)
         return FailedOutcome(number, time.time(), cause, hopeless=bool(never))
-    return FinishedOutcome(number, time.time(), value, record.part_values, values)
+    reported = _contradicted_reports(value, values, record)
+    return FinishedOutcome(number, time.time(), value, record.part_values, values, reported)
+
+
+def _contradicted_reports(
+    value: float, values: Mapping[str, float], record: TrialReports
+) -> dict[str, float]:
+    """Return what the reports say of each metric whose value is another one, by name."""
+    report = record.reports.get(record.best_step or 0, {})
+    reported = {name: record.further.reported(name, report) for name in record.goal.more_metrics}
+    reported[record.goal.metric] = record.best_value
+    values = {**values, record.goal.metric: value}
+    return {n: r for n, r in reported.items() if r is not None and is_value_returned(values[n], r)}
 
 
 def known_values(value: float, record: TrialReports) -> dict[str, float]:

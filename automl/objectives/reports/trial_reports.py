@@ -164,20 +164,27 @@ class TrialReports:
             self.write_if_due()
             self.raise_verdict()
 
-    def conclude(self, metrics: Mapping[Any, Any]) -> None:
+    def conclude(self, metrics: Mapping[Any, Any]) -> set[str]:
         """Report the metrics that an objective returned, at its last step.
 
-        The sweep's verdict on them has no effect, because the trial is over. Raises TypeError or
-        ValueError.
+        Return the names of those that this step has with another value, which stays; the study's
+        metrics are not among them, since a returned one is the trial's value. The sweep's verdict
+        has no effect, because the trial is over. Raises TypeError or ValueError.
         """
         numbers = {
             parse_metric_name(name): parse_metric_value(name, value)
             for name, value in metrics.items()
         }
         self.further.returned |= {name: v for name, v in numbers.items() if math.isfinite(v)}
-        verdict = self.verdict
-        self._take_report(self.last_step or 0, numbers, ReportGetters())
+        verdict, step = self.verdict, self.last_step or 0
+        known = self.reports.get(step, {})
+        news = {name: value for name, value in numbers.items() if name not in known}
+        self._take_report(step, news, ReportGetters())
         self.verdict = verdict
+        others = {
+            n for n in numbers.keys() & known if not is_same_metric_value(numbers[n], known[n])
+        }
+        return others - {self.goal.metric, *self.goal.more_metrics}
 
     def take_final_report(self, final: FinalReport) -> float:
         """Log the metrics of a trial's end, keep its model for `best.pt`, and return its value."""
@@ -298,10 +305,10 @@ class TrialReports:
             numbers |= {n: v for n, v in self._measured().items() if n not in numbers}
         is_newest = not is_repeated or step == self.last_step
         self._store_report(step, numbers)
-        if numbers or not is_repeated:
-            self._keep_verdict(
-                self._emit(MetricsReported(self.spec.number, time.time(), step, numbers))
-            )
+        number, now = self.spec.number, time.time()
+        is_news = bool(numbers) or not is_repeated
+        news = MetricsReported(number, now, step, numbers) if is_news else StillRunning(number, now)
+        self._keep_verdict(self._emit(news))
         if self.goal.metric in numbers:
             # The memory peak, measured in this process since the trial began or continued.
             for peak in self.peak_reporter.grown(self.spec.number):

@@ -53,7 +53,7 @@ def open_array_evaluation(plan: TrainingPlan) -> ArrayEvaluation:
     judged = ScoredRows(
         kind=kind,
         digest=hashlib.sha256(f"{facts.digest} {kind.value}".encode()).hexdigest(),
-        y=y.astype(np.int64) if facts.task is Task.classification else y.astype(np.float32),
+        y=y.astype(np.int64) if facts.task is Task.classification else y.astype(np.float64),
         task=facts.task,
         unit=(0.0, 1.0),
         baselines=_constant_baselines(parts.train, facts, len(y)),

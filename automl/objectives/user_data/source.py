@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from automl.config import Task
@@ -183,11 +184,33 @@ def _digest(parts: SourceParts) -> str:
     return digest.hexdigest()
 
 
+_FIRST_ROWS = 10_000
+_FAR_STEP = 0.01
+"""Steps between the numbers of float32 at a column's mean, in its standard deviations, from which
+on they are worth a line."""
+
+
+def _are_digits_lost(values: torch.Tensor) -> bool:
+    """Return whether float32 is too coarse for a number of the first rows (N, …)."""
+    first = values[:_FIRST_ROWS].double()
+    spread = first.std(0, correction=0)
+    steps = np.spacing(first.mean(0).abs().float().numpy())
+    return bool(((spread.numpy() > 0) & (steps > _FAR_STEP * spread.numpy())).any())
+
+
 def _notes(parts: SourceParts, source: str, x: torch.Tensor, y: torch.Tensor) -> tuple[str, ...]:
     rows = ", ".join(f"{len(part):,} {name}" for name, part in parts.all.items())
     kinds = " and ".join(str(t.dtype).removeprefix("torch.") for t in (x, y))
     shapes = f"rows {tuple(x.shape)} with targets {tuple(y.shape)} ({kinds})"
     notes = [f"{source}: {rows}; {shapes}."]
+    if isinstance(parts.train, ArrayRows):
+        sides = {"rows": parts.train.x, "targets": parts.train.y}
+        notes += [
+            f"{source}: its {name} lie so far from zero that float32, in which networks compute, "
+            "rounds away what they differ by: take a constant off them, and scale them."
+            for name, values in sides.items()
+            if (name == "targets" or not holds_whole_numbers(values)) and _are_digits_lost(values)
+        ]
     if any(isinstance(part, DatasetItems) for part in parts.all.values()):
         notes.append(
             f"{source}: of a Dataset the content is not looked at before, so that no change of it "

@@ -13,17 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import psycopg
+
 from automl.errors import ConfigError, StorageError
 from automl.record.secrets import mask_urls
 from automl.record.texts import fit_line
-
-try:
-    import psycopg
-except ImportError as missing:
-    raise ConfigError(
-        "study.storage=postgresql://…: needs psycopg, which is not installed; install it with: "
-        "pip install 'automl-sweep[postgres]'"
-    ) from missing
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen

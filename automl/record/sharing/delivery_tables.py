@@ -62,6 +62,7 @@ class StoreDeliverer:
 
     study: int
     store: str
+    """The id of the store, which each deliverer finds in it: addresses differ between machines."""
     sweep: str
 
 
@@ -110,6 +111,14 @@ class UndeliveredCounts:
     """The number of those that this sweep holds."""
     upto: int
     """All events before this byte are delivered, as in `DeliveryStanding`."""
+
+
+def noted_parents(cursor: psycopg.Cursor, study: int) -> Sequence[str]:
+    """Return the study's own run in each store that has one."""
+    cursor.execute(
+        "SELECT parent FROM automl_stores WHERE study = %s AND parent IS NOT NULL", (study,)
+    )
+    return [str(row[0]) for row in cursor]
 
 
 def attend_delivery(cursor: psycopg.Cursor, me: StoreDeliverer) -> None:

@@ -163,7 +163,6 @@ class SharedEventLog(EventLog):
         return encode_event(self._with_relative_path(event), attempt)
 
 
-OUTBOX_FOLDER = "outbox"
 MAX_BYTES = 2**18
 """Size limit of one transaction, during which other sweeps wait."""
 _NO_TRIAL = -1

@@ -23,7 +23,7 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.peer_news import PeerNews, PeerNewsReader
-from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedEventLog, ship_lines
+from automl.record.sharing.shared_log import SharedEventLog, ship_lines
 from automl.record.sharing.shared_requests import (
     SweepRequestQueue,
     add_edit,
@@ -32,6 +32,7 @@ from automl.record.sharing.shared_requests import (
 )
 from automl.record.sharing.study_fetch import check_folder, ship_unshipped_logs
 from automl.record.sharing.study_tables import StoredStudy, StoredTrial
+from automl.record.study_files import StudyFiles
 from automl.trial import StudyEdited
 
 DRAIN_STEP_SECONDS = 0.05
@@ -80,7 +81,7 @@ class SharedRecord:
         self._reader = PeerNewsReader(directory, self.sweep)
         self._log: SharedEventLog | None = None
         self._requests: SweepRequestQueue | None = None
-        self._own_path = directory / OUTBOX_FOLDER / f"{self.sweep}.log"
+        self._own_path = StudyFiles(directory).outbox / f"{self.sweep}.log"
         self._shipped = 0
         """Bytes of this sweep's own log that the database has looked at."""
         self._unanswered_seconds, self._answered_seconds = 0.0, 0.0

@@ -7,7 +7,7 @@ sweep brings its own folder up to date (`shared_record.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ from automl.record.disk import write_durably
 from automl.record.lease import this_boot
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
-from automl.record.sharing.shared_log import OUTBOX_FOLDER, SharedLogCopy, ship_lines
+from automl.record.sharing.shared_log import SharedLogCopy, readable_events, ship_lines
 from automl.record.sharing.study_tables import OpenTrial, StoredStudy
 from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyFold, StudyRecord
 from automl.trial import StudyEdited
 
 MAX_FETCHED_EVENTS = 10_000
@@ -67,11 +68,40 @@ def fetch_study(study: StudyConfig) -> FetchedStudy:
         database.check()
         stored = find_stored_study(database, study.name)
         # A sweep that works in the folder does the same all the time.
-        with suppress(StudyInUseError), StudyDirectory.open(study, must_exist=False) as directory:
+        with (
+            suppress(StudyInUseError),
+            StudyDirectory.open(study, must_exist=False, waits=False) as directory,
+        ):
             _bring_up(database, stored, directory.files)
+        return _fetched(database, stored)
+
+
+def read_stored_studies(storage: str) -> Iterator[tuple[str, StudyRecord, FetchedStudy]]:
+    """Yield the name, the record and the state of each study of a database; nothing is written.
+
+    Raises ConfigError for a database that cannot be used, and StorageError.
+    """
+    with Database(storage) as database:
+        database.check()
         with database.transaction() as cursor:
-            open_trials = study_tables.open_trials(cursor, stored.id)
-            edits = study_tables.find_edits(cursor, stored.id)
+            names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
+        for name in names:
+            stored, study, n_read = find_stored_study(database, name), StudyFold(), 0
+            while n_read < stored.n_events:
+                with database.transaction() as cursor:
+                    events = study_tables.events_after(
+                        cursor, stored.id, n_read, MAX_FETCHED_EVENTS
+                    )
+                for written in readable_events(events):
+                    study.take(written.event)
+                n_read += len(events) or stored.n_events
+            yield name, study.record(), _fetched(database, stored)
+
+
+def _fetched(database: Database, stored: StoredStudy) -> FetchedStudy:
+    with database.transaction() as cursor:
+        open_trials = study_tables.open_trials(cursor, stored.id)
+        edits = study_tables.find_edits(cursor, stored.id)
     at_work = _count_running(open_trials)
     return FetchedStudy(stored.n_trials, stored.n_asked, stored.identity, edits, at_work)
 
@@ -134,7 +164,7 @@ def fetch_stored_config(study: StudyConfig) -> str | None:
 
 def ship_unshipped_logs(database: Database, study: StoredStudy, directory: Path) -> None:
     """Ship the logs that sweeps of this folder left when they were killed or cut off."""
-    for path in sorted((directory / OUTBOX_FOLDER).glob("*.log")):
+    for path in sorted(StudyFiles(directory).outbox.glob("*.log")):
         with database.transaction() as cursor:
             known = study_tables.is_sweep_of_study(cursor, study.id, path.stem)
         if not known:

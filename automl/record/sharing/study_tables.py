@@ -31,7 +31,9 @@ from automl.record.lease import HOLDER_LEASE_SECONDS, TrialHolder
 from automl.record.sharing import delivery_tables
 from automl.trial import StudyEdited
 
-VERSION = 4
+VERSION = 5
+"""Version 5 has the tables of version 4, in which stores of MLflow were named by their addresses: a
+sweep of that version would deliver to a store beside others, and trials would have two runs."""
 _LOCKS = 0x6175746D  # "autm"; differs from the advisory locks of other programs
 
 _TABLES = """
@@ -142,7 +144,7 @@ class StoredEvent:
 def make_tables(cursor: psycopg.Cursor, where: str) -> None:
     """Make the tables if they are missing. Raises ConfigError for tables of another version."""
     version = _tables_version(cursor) if has_tables(cursor) else None
-    if version in (None, 2, 3):
+    if version in (None, 2, 3, 4):
         cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
         cursor.execute(_TABLES)
         cursor.execute(delivery_tables.DELIVERY_TABLES)
@@ -151,6 +153,7 @@ def make_tables(cursor: psycopg.Cursor, where: str) -> None:
             cursor.execute(delivery_tables.UPGRADE_FROM_2)
         if version in (None, 2, 3):
             cursor.execute(_UPGRADE_FROM_3)
+        if version in (None, 2, 3, 4):
             cursor.execute("DELETE FROM automl_version")
             cursor.execute("INSERT INTO automl_version VALUES (%s)", (VERSION,))
             version = VERSION

@@ -308,7 +308,7 @@ def _is_on(row: RunningRow, device: DeviceRow) -> bool:
 def _queue(sweep: SweepView, now: float) -> Iterator[Text]:
     text = Text(fit_line(sweep.study), "bold")
     n_running = len(sweep.running)
-    text.append(f"  {sweep.progress} trials, {n_running} running", "not bold")
+    text.append(f"  {sweep.progress_text}, {n_running} running", "not bold")
     if (age := now - sweep.time) > STALE_VIEW_SECONDS:
         text.append(f", as of {duration_text(age)} ago", "magenta not bold")
     yield text

@@ -16,13 +16,21 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TextIO
 
+from automl.errors import TrialsLeftBehindError
+
 
 @dataclass
 class MachineOutput:
-    """The stream that the answer of one command goes to."""
+    """The stream that the answer of one command goes to, once it has ended."""
 
     stream: TextIO
-    is_answered: bool = False
+    answer: Mapping[str, object] | None = None
+
+    def write(self) -> None:
+        if self.answer is not None:
+            text = json.dumps(to_json(self.answer), ensure_ascii=False, allow_nan=False)
+            self.stream.write(text + "\n")
+            self.stream.flush()
 
 
 _output: ContextVar[MachineOutput | None] = ContextVar("machine_output", default=None)
@@ -30,14 +38,19 @@ _output: ContextVar[MachineOutput | None] = ContextVar("machine_output", default
 
 @contextmanager
 def machine_output() -> Iterator[MachineOutput]:
-    """Make `write_answer` write to stdout, and all else that is printed go to stderr."""
+    """Write the last answer of the block to stdout. All else that is printed goes to stderr."""
     output = MachineOutput(sys.stdout)
     token = _output.set(output)
     try:
         with redirect_stdout(sys.stderr):
             yield output
+    except TrialsLeftBehindError as left:
+        if left.__cause__ is None:
+            output.write()
+        raise
     finally:
         _output.reset(token)
+    output.write()
 
 
 def wants_answer() -> bool:
@@ -46,14 +59,11 @@ def wants_answer() -> bool:
 
 
 def write_answer(answer: Mapping[str, object]) -> None:
-    """Write the answer, if one is wanted. Dataclasses become objects; a number that JSON does not
-    have becomes null."""
+    """Give the answer, if one is wanted; of several, as of a sweep within a refit, the last is
+    written. Dataclasses become objects; a number that JSON does not have becomes null."""
     output = _output.get()
     if output is not None:
-        text = json.dumps(to_json(answer), ensure_ascii=False, allow_nan=False)
-        output.stream.write(text + "\n")
-        output.stream.flush()
-        output.is_answered = True
+        output.answer = answer
 
 
 def to_json(value: object) -> object:

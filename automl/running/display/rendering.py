@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from automl.record.study_files import StudyFiles
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.running.display.console import (
     cell_width,
     cut_to_width,
@@ -163,7 +163,7 @@ def render_view(view: SweepView) -> RenderableType:
         parts.extend(_waiting_lines(view))
     if view.trouble:
         trouble = fit_line(view.trouble)
-        parts.append(Text(f"MLflow: {trouble}; {view.n_undelivered} events wait", "red"))
+        parts.append(Text(f"MLflow: {trouble}; {_undelivered_text(view)}", "red"))
     return Group(*parts)
 
 
@@ -214,7 +214,7 @@ def _ensemble(row: EnsembleRow) -> Iterator[RenderableType]:
 
 def ensemble_text(row: EnsembleRow) -> str:
     """Return the text `ensemble loss 0.27 of 4 models`."""
-    models = "1 model" if row.n_models == 1 else f"{row.n_models} models"
+    models = counted(row.n_models, "model")
     return f"ensemble {fit_line(row.metric)} {row.value:.5g} of {models}"
 
 
@@ -243,10 +243,15 @@ def _time_text(view: SweepView) -> str:
     return text
 
 
+def _undelivered_text(view: SweepView) -> str:
+    events = counted(view.n_undelivered, "event")
+    return f"{events} wait{'s' * (view.n_undelivered == 1)}"
+
+
 def progress_line(view: SweepView) -> str:
     """Return the whole view in one line."""
     counts = ", ".join(f"{n} {state}" for state, n in view.counts.items() if n)
-    line = f"{view.progress} trials"
+    line = view.progress_text
     line += f" ({counts}), {_time_text(view)}" if counts else f", {_time_text(view)}"
     if view.best is not None:
         line += f"; best {_best_text(view, view.best)}"
@@ -257,7 +262,7 @@ def progress_line(view: SweepView) -> str:
         who = "the next trial" if first.number is None else f"trial {view.shown(first.number)}"
         line += f"; {who} {first.reason}"
     if view.trouble:
-        line += f"; MLflow: {view.trouble}; {view.n_undelivered} events wait"
+        line += f"; MLflow: {view.trouble}; {_undelivered_text(view)}"
     return line
 
 
@@ -271,7 +276,8 @@ def best_text(metric: str, best: BestRow) -> str:
     values = f"{fit_line(metric)} {best.value_text}"
     if best.values:
         values = ", ".join(f"{fit_line(n)} {value:.5g}" for n, value in best.values.items())
-    return f"{values} by trial {best.number} ({params_text(best.params)})"
+    returned = "" if best.reported is None else f" (returned; reported {best.reported:.5g})"
+    return f"{values}{returned} by trial {best.number} ({params_text(best.params)})"
 
 
 def failure_lines(view: SweepView) -> Iterator[str]:
@@ -282,8 +288,8 @@ def failure_lines(view: SweepView) -> Iterator[str]:
     for row in view.failures:
         log = StudyFiles(Path(view.directory)).log(row.first)
         see = f", see {os.path.relpath(log)}" if log.exists() else ""
-        times = "1 time" if row.n == 1 else f"{row.n} times"
-        yield f"  {times}  {fit_line(row.cause)} (first trial {view.shown(row.first)}{see})"
+        where = f"(first trial {view.shown(row.first)}{see})"
+        yield f"  {counted(row.n, 'time')}  {fit_line(row.cause)} {where}"
     n_told = sum(row.n for row in view.failures)
     if (n_more := view.counts.get(TrialState.FAILED.value, 0) - n_told) > 0:
         yield f"  and {n_more} more of other causes"

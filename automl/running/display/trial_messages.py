@@ -1,4 +1,4 @@
-"""Words messages about trials: failures by cause, deaths, too little memory, repeated params.
+"""Words messages about trials: deaths, too little memory, repeated params.
 
 They are for people only; no decision depends on them.
 """
@@ -6,58 +6,22 @@ They are for people only; no decision depends on them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 
 from automl.admission.refusals import gib_text
 from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
-from automl.record.texts import fit_line, mask_varying
+from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.display.view import FailureRow
 from automl.running.loop.messages import AdmittedExecution
 from automl.running.loop.retries import MAX_DEATHS
 from automl.trial import (
-    FailedOutcome,
+    FinishedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
     Params,
     RequestSource,
     TrialOutcome,
 )
-
-MAX_CAUSES = 1_000
-"""Largest number of causes counted apart. Failures of further causes appear only in the total."""
-MAX_SHOWN = 5
-_MAX_CHARACTERS = 300
-
-
-class FailureCounts:
-    """Counts failed trials by cause, in bounded memory. For one thread."""
-
-    def __init__(self, earlier: Mapping[int, TrialRecord]) -> None:
-        """Count the failed trials of earlier sweeps, given by number."""
-        self._rows: dict[str, FailureRow] = {}
-        """Rows by cause without what varies: numbers are often of a trial, a row or a size."""
-        self._trials: set[int] = set()
-        for trial in earlier.values():
-            if isinstance(trial.outcome, FailedOutcome):
-                self.add(trial.outcome)
-
-    def add(self, failed: FailedOutcome) -> None:
-        """Count a failed trial, unless it was counted already."""
-        if failed.trial in self._trials:
-            return
-        self._trials.add(failed.trial)
-        cause = fit_line(failed.cause, _MAX_CHARACTERS)
-        key = mask_varying(cause)
-        row = self._rows.get(key)
-        if row is not None:
-            self._rows[key] = FailureRow(row.n + 1, row.cause, row.first)
-        elif len(self._rows) < MAX_CAUSES:
-            self._rows[key] = FailureRow(1, cause, failed.trial)
-
-    def rows(self) -> tuple[FailureRow, ...]:
-        """Return the most frequent causes, most frequent first."""
-        return tuple(sorted(self._rows.values(), key=lambda row: (-row.n, row.first))[:MAX_SHOWN])
 
 
 def interruption_line(
@@ -120,6 +84,32 @@ class DeclaredMemoryAdvice:
 def _mib(size_bytes: int) -> str:
     """A size as it is declared, rounded up."""
     return f"{math.ceil(size_bytes / 2**20)}MiB"
+
+
+class ReturnedValues:
+    """Finds the first trial of a study that returned another value than it reported."""
+
+    def __init__(self, earlier: Iterable[TrialRecord]) -> None:
+        """`earlier` are the trials of earlier sweeps."""
+        self._is_told = any(trial.reported for trial in earlier)
+
+    def line(self, outcome: TrialOutcome, metric: str) -> str | None:
+        """Return what to say of a trial that has ended; None: nothing, or the user was told.
+
+        `metric` is the study's metric; of several the leading one.
+        """
+        if self._is_told or not isinstance(outcome, FinishedOutcome) or not outcome.reported:
+            return None
+        self._is_told = True
+        name, reported = next(iter(outcome.reported.items()))
+        returned = {metric: outcome.value, **outcome.values}[name]
+        return (
+            f"trial {outcome.trial} returned {fit_line(name)} {returned:.6g}, and its best report "
+            f"has {reported:.6g} (further trials are not listed). The returned number is the "
+            "trial's value, by which trials rank and the sampler learns; curves, pruning and "
+            "best.pt go by reports. To have the best report as the value, return None; to have "
+            "one number everywhere, report what is returned"
+        )
 
 
 class RepeatedParams:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -145,6 +146,8 @@ class BestRow:
     """Standard error of the value over repeats or folds. None for a trial with one model."""
     values: Mapping[str, float] = field(default_factory=dict)
     """The values by metric, in a study of several."""
+    reported: float | None = None
+    """The best report, if the objective returned another value. None: they agree."""
 
     @property
     def value_text(self) -> str:
@@ -152,6 +155,13 @@ class BestRow:
         if self.standard_error is None:
             return f"{self.value:.5g}"
         return f"{self.value:.5g} ± {self.standard_error:.2g}"
+
+
+def best_row(trial: TrialRecord, metric: str) -> BestRow:
+    """Return the row of a trial that has ended with a value of the study's metric."""
+    assert trial.value is not None
+    values, reported = dict(trial.values), trial.reported.get(metric)
+    return BestRow(trial.number, trial.value, trial.params, trial.standard_error, values, reported)
 
 
 @dataclass(frozen=True)
@@ -212,7 +222,8 @@ class SweepView:
     seconds: float = 0.0
     """Seconds since this sweep began."""
     seconds_left: float | None = None
-    """Estimate from the trials that this sweep ended. None before the first one."""
+    """Estimate from when trials of this sweep ended. None before enough have, or if the next end is
+    overdue."""
     n_undelivered: int = 0
     """Number of events that MLflow has not confirmed yet."""
     trouble: str | None = None
@@ -230,6 +241,10 @@ class SweepView:
     device_seconds: float | None = None
     """Seconds in which devices had a trial to run, summed over devices and sweeps of the study.
     None in files of earlier versions."""
+    is_paused: bool = False
+    """Whether the user has paused the sweep."""
+    log_bytes: int = 0
+    """Size of the event log that the view has all of."""
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -240,6 +255,12 @@ class SweepView:
         """The progress as `7/20`, or `7` if only time ends the study."""
         total = f"/{self.n_trials}" if self.n_trials < UNLIMITED_N_TRIALS else ""
         return f"{self.n_ended}{total}"
+
+    @property
+    def progress_text(self) -> str:
+        """The progress with its noun: `7/20 trials`, `1 trial`."""
+        n = self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else self.n_ended
+        return f"{self.progress} trial{'s' * (n != 1)}"
 
     @property
     def share_done(self) -> float:
@@ -262,7 +283,7 @@ def outside_rows(trials: Mapping[int, TrialRecord], now: float) -> tuple[Running
             number=number,
             device=trial.device,
             params=trial.params,
-            seconds=max(0.0, now - trial.started),
+            seconds=trial.seconds + max(0.0, now - trial.last_seconds),
             step=trial.last_step if trial.n_reports else None,
             metrics={},
         )
@@ -318,12 +339,15 @@ def load_view(path: Path) -> SweepView:
     return view
 
 
+_type_hints = cache(get_type_hints)
+
+
 def _value_of(hint: Any, plain: Any) -> Any:
     """Return the value of this type, as a sweep writes it. Raises KeyError, TypeError,
     AttributeError or ArithmeticError for another."""
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     if isinstance(hint, type) and is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints = _type_hints(hint)
         return hint(**{name: _value_of(hints[name], value) for name, value in plain.items()})
     if get_origin(hint) is tuple:
         return tuple(_value_of(kinds[0], each) for each in plain)

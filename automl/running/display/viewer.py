@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.display.trial_messages import FailureCounts
+from automl.config import UNLIMITED_N_TRIALS
+from automl.running.display.failure_counts import FailureCounts
+from automl.running.display.time_left import TimeLeft, within_time_limit
 from automl.running.display.view import (
     BestRow,
     DeviceRow,
@@ -48,17 +50,23 @@ class SweepViewer:
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
         self._began_seconds = called_seconds
-        self._n_ended_before = self.n_ended
+        self._time_left = TimeLeft()
         self._best_values = parts.log.record.best_values()
-        self._errors = {n: t.standard_error for n, t in parts.log.record.trials.items()}
+        self._results: dict[int, FinishedOutcome] = {}
+        """The outcomes of which a row shows more than the value."""
+        for trial in parts.log.record.trials.values():
+            self._keep_result(trial.outcome)
 
     def trial_ended(self, outcome: TrialOutcome) -> None:
         """Note the best value so far, after the study was told of an outcome."""
-        if isinstance(outcome, FinishedOutcome) and outcome.standard_error is not None:
-            self._errors[outcome.trial] = outcome.standard_error
+        self._keep_result(outcome)
         best = self._parts.study.best()
         if best is not None and best.point is None:
             self._best_values.append(best.value)
+
+    def _keep_result(self, outcome: TrialOutcome | None) -> None:
+        if isinstance(outcome, FinishedOutcome) and (outcome.part_values or outcome.reported):
+            self._results[outcome.trial] = outcome
 
     def shown(self, number: int) -> int:
         """Return the number by which people know the trial (see `shown_number`)."""
@@ -66,21 +74,28 @@ class SweepViewer:
 
     def row_of(self, trial: RankedTrial) -> BestRow:
         """Return the row of a trial that has ended."""
-        error = self._errors.get(trial.number)
-        shown = self.shown(trial.number)
-        return BestRow(shown, trial.value, trial.params, error, trial.values)
+        row = BestRow(self.shown(trial.number), trial.value, trial.params, values=trial.values)
+        if (result := self._results.get(trial.number)) is None:
+            return row
+        reported = result.reported.get(self._parts.config.study.leading_metric)
+        return replace(row, standard_error=result.standard_error, reported=reported)
 
     def view(self, ended: str | None = None) -> SweepView:
         """Return the view of the sweep as it stands."""
         parts, loop = self._parts, self._snapshot()
         seconds, now = time.monotonic() - self._began_seconds, time.time()
+        log_bytes = parts.log.size_bytes()
         counts = {state.value: n for state, n in parts.study.counts().items()}
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         outside = outside_rows(parts.outside.trials, now)
-        counts[TrialState.RUNNING.value] = len(loop.running) + len(outside)
-        n_waiting = len(loop.queued) + len(loop.deferred)
-        counts["waiting"] = n_waiting
-        left -= len(loop.running) + len(outside) + n_waiting
+        waiting = {queued.trial.number for queued in (*loop.queued, *loop.deferred)}
+        n_elsewhere = len(outside) + parts.others.n_running({*loop.running, *waiting})
+        counts[TrialState.RUNNING.value] = len(loop.running) + n_elsewhere
+        if ended is None:
+            counts["waiting"] = len(waiting)
+            left -= len(loop.running) + len(waiting) + n_elsewhere
+        else:
+            left = parts.n_interrupted
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
@@ -99,7 +114,7 @@ class SweepViewer:
             devices=_device_rows(loop),
             failures=self._failures.rows(),
             seconds=seconds,
-            seconds_left=self._seconds_left(seconds, loop.n_trials),
+            seconds_left=self._seconds_left(seconds, loop),
             n_undelivered=parts.delivery.lag(),
             trouble=parts.delivery.trouble(),
             ended=ended,
@@ -107,6 +122,7 @@ class SweepViewer:
             repeats=self._repeats,
             best_so_far=() if best is None else spread_values(self._best_values),
             device_seconds=parts.log.device_seconds(now),
+            log_bytes=log_bytes,
         )
 
     def _front_rows(self) -> tuple[BestRow, ...]:
@@ -150,31 +166,24 @@ class SweepViewer:
         counts = self._parts.study.counts()
         return sum(n for state, n in counts.items() if state.is_final)
 
-    def _seconds_left(self, seconds: float, n_trials: int) -> float | None:
-        ended, limit = self.n_ended, self._parts.config.study.timeout_seconds
-        return seconds_left(seconds, ended - self._n_ended_before, n_trials - ended, limit)
+    def _seconds_left(self, seconds: float, loop: LoopSnapshot) -> float | None:
+        left = self._time_left.look(
+            seconds,
+            n_ended=self.n_ended,
+            n_paused=self._parts.study.counts()[TrialState.PAUSED],
+            n_running=len(loop.running),
+            n_trials=loop.n_trials,
+            is_held=loop.is_held,
+        )
+        limit_seconds = self._parts.config.study.timeout_seconds
+        has_total = loop.n_trials < UNLIMITED_N_TRIALS
+        return within_time_limit(left, seconds, limit_seconds, has_total=has_total)
 
 
 def _device_rows(loop: LoopSnapshot) -> tuple[DeviceRow, ...]:
     if loop.reading is None or loop.reading.error is not None:
         return ()
     return tuple(device_row(account, loop.reading) for account in loop.accounts)
-
-
-def seconds_left(
-    seconds: float, n_ended: int, n_to_come: int, timeout_seconds: float | None
-) -> float | None:
-    """Return the estimated seconds at the pace so far, at most up to the time limit.
-
-    None before the first trial ended, and after the time limit, when the length of the last trials
-    is unknown.
-    """
-    if n_ended <= 0:
-        return None
-    left = seconds / n_ended * n_to_come
-    if timeout_seconds is None:
-        return left
-    return min(left, timeout_seconds - seconds) if seconds < timeout_seconds else None
 
 
 def seconds_per_step(first: MetricsReported | None, latest: MetricsReported | None) -> float | None:

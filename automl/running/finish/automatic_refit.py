@@ -19,6 +19,7 @@ from typing import TypeAlias
 from automl.config import AutoSetting, DataKind, ExecutionKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
 from automl.errors import AutoMLError
+from automl.record.signal_receiver import StopSignal, signal_receiver
 from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
@@ -59,12 +60,12 @@ class TrialLengths:
 
 
 def seconds_to_best(trial: TrialRecord) -> float:
-    """Return the seconds that the trial took to its best report, or 0 if it was interrupted, which
-    hides the time."""
+    """Return the seconds that the trial took to its best report, or 0 if it was interrupted, since
+    what an attempt did after its last checkpoint was done twice."""
     if trial.ended is None or trial.best_step is None or trial.n_starts > 1:
         return 0.0
     share = (trial.best_step + 1) / (max(trial.last_step, trial.best_step) + 1)
-    return (trial.ended - trial.started) * share
+    return trial.seconds * share
 
 
 def makespan_seconds(lengths: Sequence[float], n_places: int) -> float:
@@ -170,11 +171,12 @@ class SweepRefit:
             where = os.path.relpath(StudyFiles(self._path).refit)
             return SweepRefitResult(line=f"refit, as it was: {where}")
         try:
-            return self._train_result(record)
+            with signal_receiver().interruptible():
+                return self._train_result(record)
         except AutoMLError as error:
             return SweepRefitResult(line=self._not_done(str(error)))
-        except KeyboardInterrupt:
-            return SweepRefitResult(130, self._not_done("Ctrl-C"))
+        except StopSignal as stopped:
+            return SweepRefitResult(stopped.exit_code, self._not_done(str(stopped)))
 
     def _train_result(self, record: StudyRecord) -> SweepRefitResult:
         config, best = self._parts.config, record.best()

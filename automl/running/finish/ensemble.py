@@ -27,7 +27,7 @@ from automl.models.model_file import (
 )
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.display.view import EnsembleRow, FamilyRow
 from automl.running.setup.prepared_config import PreparedStudy
@@ -101,7 +101,7 @@ def make_ensemble(
         str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
     )
     drawing = " and drawing what it found" * (plots is not None)
-    with long_step(f"making the ensemble of {len(model_paths)} models{drawing}", say):
+    with long_step(f"making the ensemble of {counted(len(model_paths), 'model')}{drawing}", say):
         written = write(job)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
@@ -147,7 +147,7 @@ def ensemble_lines(
 ) -> list[str]:
     """Return the lines about the ensemble for the end of the sweep."""
     known, score = ensemble_score(event.scores, record.metric.name)
-    on = f"{event.n_rows:,} rows that none of them trained on"
+    on = f"{counted(event.n_rows, 'row')} that none of them trained on"
     best = record.best()
     than = ""
     if best is not None:
@@ -166,7 +166,7 @@ def _named(event: EnsembleBuilt, record: StudyRecord, choice: str | None) -> str
     first, *others = event.members
     if not others:
         return f"ensemble of trial {first} alone, which no other makes better"
-    text = f"ensemble of {len(event.members)} models"
+    text = f"ensemble of {counted(len(event.members), 'model')}"
     if choice is None:
         return text
     kinds = Counter(record.trials[n].params.get(choice) for n in event.members)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
-from rich.text import Text
 
 from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
@@ -24,9 +23,14 @@ from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
 from automl.record.study_directory import study_command
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.texts import Say, fit_line
-from automl.running.display.console import aligned_lines, duration_text, open_console, value_text
-from automl.running.display.rendering import best_text
+from automl.record.texts import Say, counted, fit_line, size_text
+from automl.running.display.console import (
+    aligned_lines,
+    duration_text,
+    open_console,
+    params_text,
+    value_text,
+)
 from automl.running.display.view import BestRow
 from automl.running.setup.parts import SweepParts
 from automl.running.setup.prepared_config import PreparedStudy
@@ -66,10 +70,13 @@ def print_best(
         if console.width_of(table) <= console.width:
             console.print(table)
             return
-    for row, state in best:  # too many params for columns
-        # In a terminal words are kept whole, elsewhere lines are.
-        text = Text(f"  {state}: {best_text(metric, row)}")
-        console.print(text, soft_wrap=not console.is_terminal)
+    columns, rows = _best_metrics(best, metric, metrics or {})  # too many params for columns
+    with_params = [
+        (*cells, state, params_text(row.params))
+        for cells, (row, state) in zip(rows, best, strict=True)
+    ]
+    columns = (*columns, "state", "params")
+    console.table(columns, with_params, n_left=len(columns))
 
 
 def _best_table(
@@ -77,20 +84,31 @@ def _best_table(
 ) -> Table:
     table = Table(box=None, pad_edge=False)
     names = list(dict.fromkeys(name for row, _ in best for name in row.params))
+    columns, rows = _best_metrics(best, metric, metrics)
+    for column in (*columns, *names, "state"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for own, (row, state) in zip(rows, best, strict=True):
+        cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
+        table.add_row(*own, *cells, state)
+    return table
+
+
+def _best_metrics(
+    best: Sequence[tuple[BestRow, str]], metric: str, metrics: Mapping[int, Mapping[str, float]]
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the columns and rows of the trials' numbers, values and further metrics."""
     reported = {name for row, _ in best for name in metrics.get(row.number, ())}
     more = [name for name in READABLE_METRICS if name in reported and name != metric][
         :N_MORE_METRICS
     ]
     several = [name for row, _ in best for name in row.values if name != metric]
     more = list(dict.fromkeys(several)) or more
-    for column in ("trial", fit_line(metric), *more, *names, "state"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row, state in best:
-        cells = (value_text(row.params[n]) if n in row.params else "" for n in names)
+    rows: list[Sequence[str]] = []
+    for row, _ in best:
         own = {**metrics.get(row.number, {}), **row.values}
         others = (f"{own[n]:.5g}" if n in own else "" for n in more)
-        table.add_row(str(row.number), row.value_text, *others, *cells, state)
-    return table
+        rows.append((str(row.number), row.value_text, *others))
+    return ("trial", fit_line(metric), *more), rows
 
 
 SCORE = "automl.models.model_scoring:score"
@@ -214,8 +232,8 @@ def disk_usage_line(path: Path) -> str:
     """
     sizes = dict(_sizes(path))
     models = [size for file, size in sizes.items() if file.name == BEST_CHECKPOINT_FILE]
-    largest = f"; its largest model {_megabytes(max(models))}" if models else ""
-    return f"on disk: {_megabytes(sum(sizes.values()))} in {os.path.relpath(path)}{largest}"
+    largest = f"; its largest model {size_text(max(models))}" if models else ""
+    return f"on disk: {size_text(sum(sizes.values()))} in {os.path.relpath(path)}{largest}"
 
 
 def _sizes(path: Path) -> Iterator[tuple[Path, int]]:
@@ -227,10 +245,6 @@ def _sizes(path: Path) -> Iterator[tuple[Path, int]]:
                 yield Path(folder, name), Path(folder, name).stat().st_size
             except FileNotFoundError:
                 continue
-
-
-def _megabytes(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB"
 
 
 MAX_COLUMNS_SHOWN = 20
@@ -259,15 +273,18 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     n_open = sum(study.counts()[state] for state in (TrialState.RUNNING, TrialState.PAUSED))
     if before >= config.decided_n_trials and not n_open:
         yield (
-            f"study {study.name} has {before} trials already, "
+            f"study {study.name} has {counted(before, 'trial')} already, "
             f"study.n_trials={config.decided_n_trials} asks for no more; go on with: "
             f"{parts.prepared.how_to_go_on(n_trials=before + 20)}"
         )
         return
+    is_builtin = parts.config.objective.kind is ObjectiveKind.builtin
+    has_packs = is_builtin and parts.executor.can.packs
     yield (
         f"study {study.name}: {how_far(config)}"
-        f"{f', {before} of them from before' if before else ''}, up to "
-        f"{parts.n_places} at once; if it is interrupted: {parts.prepared.how_to_go_on()}"
+        f"{f', {before} of them from before' if before else ''}, up to {parts.n_places} "
+        f"{'trials or packs ' if has_packs else ''}at once; if it is interrupted: "
+        f"{parts.prepared.how_to_go_on()}"
     )
 
 
@@ -313,11 +330,11 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]
     yield from aligned_lines(COLUMNS, shown, n_left=3)
     if (n_more := len(rows) - MAX_COLUMNS_SHOWN) > 0:
-        yield f"and {n_more:,} more columns: {study_command('columns', study)}"
+        yield f"and {counted(n_more, 'more column')}: {study_command('columns', study)}"
 
 
 def how_far(study: StudyConfig) -> str:
     """Return how far a sweep goes: `to 20 trials`, or as many trials as its time limit allows."""
     if study.decided_n_trials < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
-        return f"to {study.decided_n_trials} trials"
+        return f"to {counted(study.decided_n_trials, 'trial')}"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from automl.errors import ConfigError
 from automl.models.family import load_families
-from automl.record.study_directory import is_study_held
 from automl.record.study_files import StudyFiles
 from automl.report.study_data import StudyData, read_study_data
 from automl.running.display.view import read_view
@@ -35,13 +33,6 @@ def read_report_data(directory: Path, *, is_running: bool = False) -> StudyData:
     """
     data = read_study_data(directory, is_running=is_running)
     return replace(data, waiting=_waiting(directory)) if is_running else data
-
-
-def is_at_work(directory: Path) -> bool:
-    """Return whether a sweep is known to work on the study."""
-    with suppress(OSError):  # the lock of another user's study
-        return is_study_held(directory)
-    return False
 
 
 def _waiting(directory: Path) -> tuple[tuple[str, str], ...]:

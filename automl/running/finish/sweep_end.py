@@ -8,6 +8,7 @@ from running.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -17,15 +18,24 @@ from pathlib import Path
 from automl.config import AutoSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.models.model_scoring import HeldOutScores
+from automl.record.signal_receiver import (
+    ENDED_PHASE,
+    INTERRUPTED_CODE,
+    TERMINATED_CODE,
+    SignalReceiver,
+    StopPhase,
+    signal_receiver,
+)
 from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.running.display.console import duration_text, open_console
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.machine_output import write_answer
 from automl.running.display.rendering import failure_lines
-from automl.running.display.view import write_view
+from automl.running.display.view import SweepView, write_view
 from automl.running.display.viewer import SweepViewer
 from automl.running.finish import result_tables
 from automl.running.finish.automatic_refit import SweepRefit, SweepRefitResult
@@ -53,7 +63,10 @@ DRAWS_SECONDS = 60.0
 SETTLE_SECONDS = 30.0
 """How long the end waits for the database of a shared study."""
 N_BEST_SHOWN, N_FRONT_SHOWN = 5, 10
-EXIT_CODES = {StopReason.INTERRUPTED: 130, StopReason.TERMINATED: 143}
+EXIT_CODES = {
+    StopReason.INTERRUPTED: INTERRUPTED_CODE,
+    StopReason.TERMINATED: TERMINATED_CODE,
+}
 
 
 class SweepFinisher:
@@ -91,11 +104,13 @@ class SweepFinisher:
         self._skill_warning = ""
         """Warning about a result that is no better than a constant prediction."""
         self._refit = SweepRefitResult()
-        self._interrupted = False
-        """Whether Ctrl-C came while ensemble, refit or scores were made."""
+        self._signals = signal_receiver()
+        self._delivers = False
+        """Whether nothing is left but the delivery to MLflow."""
 
     def finish(self) -> int:
         """Finish the sweep and return the exit code. Raises AutoMLError if the sweep failed."""
+        self._signals.enter(StopPhase(self._hurry, self._leave))
         with self._view_failures.of("the display"):
             self._display.show(self._view(self._how()))  # the last trials to end are in it, too
         self._display.end()
@@ -111,9 +126,9 @@ class SweepFinisher:
                 self._score_result()
             with self._view_failures.of("the report"):
                 self._write_report()
+            self._write_status()  # who is killed while it delivers has ended all the same
             self._deliver()
-        with self._view_failures.of(STATUS_FILE):
-            write_view(self._parts.directory.files.status, self._view(self._how()))
+        self._write_status()
         with self._view_failures.of("the results"):
             self._show_results()
         for waiting in self._loop.deferred:
@@ -121,13 +136,48 @@ class SweepFinisher:
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
-        if self._parts.config.tracking.store is TrackingStore.mlflow:
+        is_inner = self._parts.prepared.plan.refit is not None
+        if self._parts.config.tracking.store is TrackingStore.mlflow and not is_inner:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
         self._write_answer()
-        stop = StopReason.INTERRUPTED if self._interrupted else self._stop
-        return self._refit.code or (EXIT_CODES.get(stop, 0) if stop else 0)
+        self._signals.enter(ENDED_PHASE)
+        if self._signals.first is not None:
+            return self._signals.first.exit_code
+        return self._refit.code or (EXIT_CODES.get(self._stop, 0) if self._stop else 0)
+
+    def _write_status(self) -> None:
+        with self._view_failures.of(STATUS_FILE):
+            write_view(self._parts.directory.files.status, self._view(self._how()))
+
+    def _hurry(self, number: signal.Signals) -> None:
+        """Give what is left its time after a signal."""
+        seconds = self._parts.config.study.grace_seconds
+        if self._delivers:  # otherwise its time begins with it
+            self._parts.delivery.hurry(seconds)
+        self._say(
+            f"{number.name}: the trials have ended; what is left gets {seconds:g} s; once more: at "
+            "once"
+        )
+
+    def _leave(self) -> None:
+        """Stop at once after a second signal, and say what brings the rest."""
+        self._parts.delivery.hurry(0.0)
+        if not self._signals.owns_process:
+            return
+        lines = [self._undelivered_line()] if self._parts.delivery.lag() else []
+        if not self._delivers or self._stop is not None or self._loop.deferred:
+            lines.append(f"go on with: {self._parts.prepared.how_to_go_on()}")
+        leave_at_once(self._display, self._signals, *lines)
+
+    def _undelivered_line(self) -> str:
+        lag, why = self._parts.delivery.lag(), self._parts.delivery.trouble() or "its time is up"
+        command = study_command("sync", self._parts.config.study)
+        return (
+            f"MLflow has not taken {counted(lag, 'event')} ({why}); nothing is lost. Deliver them "
+            f"with: {command}"
+        )
 
     def _how(self) -> str:
         """Return the word that `list` shows for how the sweep ended."""
@@ -189,19 +239,18 @@ class SweepFinisher:
             self._ensemble_lines = ["no ensemble was made: it would be chosen by one metric alone"]
             return
         try:
-            event = make_ensemble(
-                prepared,
-                path,
-                self._record,
-                draws=self._is_long,
-                say=self._say,
-                write=self._growing.write,
-            )
+            with self._signals.interruptible():
+                event = make_ensemble(
+                    prepared,
+                    path,
+                    self._record,
+                    draws=self._is_long,
+                    say=self._say,
+                    write=self._growing.write,
+                )
         except (AutoMLError, KeyboardInterrupt) as error:
-            self._interrupted = isinstance(error, KeyboardInterrupt)
             command = study_command("ensemble", self._parts.config.study)
-            why = str(error) or "Ctrl-C"
-            self._ensemble_lines = [f"no ensemble was made ({why}); make it with: {command}"]
+            self._ensemble_lines = [f"no ensemble was made ({error}); make it with: {command}"]
             return
         if event is None:
             return
@@ -220,7 +269,6 @@ class SweepFinisher:
         self._growing.close()
         path = self._parts.directory.path
         self._refit = self._refit_step.after(read_study(path))  # this record has the ensemble, too
-        self._interrupted = self._interrupted or bool(self._refit.code)
 
     @property
     def _is_long(self) -> bool:
@@ -242,7 +290,7 @@ class SweepFinisher:
     def _score_result(self) -> None:
         """Score the ensemble, or else the best trial."""
         prepared, directory = self._parts.prepared, self._parts.directory
-        if not self._has_result or self._interrupted or prepared.dataset is None:
+        if not self._has_result or prepared.dataset is None:
             return
         result = sweep_result(self._record, self._built_ensemble, directory.files)
         if result is None:
@@ -250,11 +298,11 @@ class SweepFinisher:
         test: HeldOutScores | None = None
         try:
             refit = directory.files.refit if self._refit.is_unseen else None
-            test = score_on_test_rows(prepared, result, refit, self._say)
+            with self._signals.interruptible():
+                test = score_on_test_rows(prepared, result, refit, self._say)
         except (AutoMLError, KeyboardInterrupt) as error:
-            self._interrupted = isinstance(error, KeyboardInterrupt)
             command = study_command("evaluate", self._parts.config.study)
-            self._say(f"no test score ({str(error) or 'Ctrl-C'}); see it by: {command}")
+            self._say(f"no test score ({error}); see it by: {command}")
         study, dataset = self._parts.config.study, prepared.dataset
         baseline = baseline_scores(dataset)
         self._score_table = result_table(result, dataset, baseline, test, study.leading_metric)
@@ -273,16 +321,15 @@ class SweepFinisher:
             self._break_off(error)
 
     def _deliver(self) -> None:
-        delivery = self._parts.delivery
+        self._delivers, delivery = True, self._parts.delivery
+        if self._signals.first is not None and self._stop not in EXIT_CODES:
+            delivery.hurry(self._parts.config.study.grace_seconds)
         lag, to_go = delivery.lag(), lambda: f"{delivery.lag()} to go"
-        name = f"delivering {lag} events to MLflow"
+        name = f"delivering {counted(lag, 'event')} to MLflow"
         with long_step(name, self._say, detail=to_go) if lag else nullcontext():
             delivered = delivery.drain(DRAIN_SECONDS)
         if not delivered:
-            self._say(
-                f"MLflow has not taken {delivery.lag()} events ({delivery.trouble()}); nothing is "
-                f"lost. Deliver them with: {study_command('sync', self._parts.config.study)}"
-            )
+            self._say(self._undelivered_line())
 
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
@@ -305,7 +352,7 @@ class SweepFinisher:
             )
         for line in self._questions.found(at_end=True):
             self._say(line)
-        for line in failure_lines(view):
+        for line in () if self._is_named_at_end(view) else failure_lines(view):
             self._say(line)
         counts = ", ".join(f"{n} {state.value}" for state, n in self._counts().items() if n)
         self._say(f"{self._name}: {counts} in {duration_text(view.seconds)}")
@@ -324,6 +371,10 @@ class SweepFinisher:
             open_console().table(*self._score_table, n_left=2)
         if self._skill_warning:
             self._say(self._skill_warning)
+
+    def _is_named_at_end(self, view: SweepView) -> bool:
+        """Return whether the error that ends the sweep names the only cause of failures."""
+        return self._loop.is_hopeless and len(view.failures) == 1
 
     def _write_answer(self) -> None:
         """Write how the sweep ended for a program, if one has asked (`--json`)."""
@@ -351,11 +402,12 @@ class SweepFinisher:
         return {row.number: trials[row.number].best_metrics for row in ranking}
 
     def _counts(self) -> dict[TrialState, int]:
-        """Return the number of trials by state. Trials that the study still calls running have been
-        interrupted by now."""
-        counts = dict(self._parts.study.counts())
-        n_left = counts.pop(TrialState.RUNNING, 0)
-        return counts | {TrialState.INTERRUPTED: counts.get(TrialState.INTERRUPTED, 0) + n_left}
+        """Return the number of trials by state, when the sweep runs none any more."""
+        return {
+            **self._parts.study.counts(),
+            TrialState.RUNNING: len(self._parts.outside.trials) + self._parts.others.n_running(),
+            TrialState.INTERRUPTED: self._parts.n_interrupted,
+        }
 
     @property
     def _name(self) -> str:
@@ -369,8 +421,20 @@ class SweepFinisher:
                 raise error
             raise AutoMLError(f"{type(error).__name__}: {error}") from error
         if self._stop is StopReason.FAILING:
-            raise SweepFailedError(f"stopped: trials keep failing with one error: {last_failure}")
+            is_hopeless = self._loop.is_hopeless
+            how = "any trial would fail so" if is_hopeless else "trials keep failing with one error"
+            raise SweepFailedError(f"stopped: {how}: {last_failure}")
         if self._stop in EXIT_CODES or self._counts().get(TrialState.FINISHED):
             return
         cause = "" if last_failure is None else f"; the last error: {last_failure}"
         raise SweepFailedError(f"no trial finished{cause}")
+
+
+def leave_at_once(display: Display, signals: SignalReceiver, *lines: str) -> None:
+    """End this process after a second signal; `lines` say how to go on. All records are on disk."""
+    try:
+        display.end()
+        for line in lines:
+            display.say(line)
+    finally:
+        os._exit(INTERRUPTED_CODE if signals.first is None else signals.first.exit_code)

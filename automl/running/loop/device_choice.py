@@ -137,10 +137,10 @@ class DeviceKindLines(WaitingLines):
         if work is None:
             return
         flops, kind = n_lanes * work.step_flops, execution.placement.kind
-        self.chooser.timed(execution.key, kind, flops, step_seconds)
+        self.chooser.timed(first.trial.number, kind, flops, step_seconds)
         if timing.is_due:
             timing.n_noted = timing.n_passes
-            self.chooser.note(kind, flops, step_seconds, execution.key)
+            self.chooser.note(kind, flops, step_seconds, first.trial.number)
 
     # --- which trial is next ---
 

@@ -120,7 +120,7 @@ class QueueBackfill:
             request: ResourceRequest, group: Sequence[WaitingTrial]
         ) -> Placement | AdmissionRefusal:
             seconds = max(self.durations.of(waiting, share) for waiting in group)
-            found = find_overtaking(request, first.trial.number, seconds, head, promised, now)
+            found = find_overtaking(request, self.placing.next_key, seconds, head, promised, now)
             return found or AdmissionRefusal("it would delay the head", RefusalKind.FULL)
 
         request = self.placing.request(first)

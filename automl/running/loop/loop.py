@@ -116,6 +116,10 @@ class SweepLoop:
         self._lookahead = QueueBackfill(self.n_ahead, self.durations, self._placing, self._packing)
         self._lines = make_waiting_lines(self.chooser, self._placing, self.durations, self.n_ahead)
 
+    def is_hopeless(self, failed: FailedOutcome) -> bool:
+        """Return whether any other trial would fail as well, so that the sweep stops."""
+        return self._streak.is_hopeless(failed)
+
     def snapshot(self) -> LoopSnapshot:
         """Return the state as it is now."""
         placing = self._placing
@@ -126,6 +130,7 @@ class SweepLoop:
             n_trials=self.asking.n_trials,
             asking_refusal=self.asking.refusal,
             asking_ended=self.asking.ended,
+            is_held=placing.hold is not None,
             shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
             reading=placing.reading,
             accounts=placing.device_accounts(),
@@ -133,6 +138,8 @@ class SweepLoop:
             stop=self.stop,
             error=self.error,
             last_failure=self._streak.last_cause,
+            is_hopeless=self._streak.last is not None
+            and self._streak.is_hopeless(self._streak.last),
         )
 
     def held_trials(self) -> set[int]:
@@ -222,6 +229,8 @@ class SweepLoop:
             seconds = now_seconds - execution.since_seconds[outcome.trial]
             self.durations.finished(seconds)
             self._lines.finished(outcome.trial, execution, seconds)
+        if isinstance(outcome, InterruptedOutcome) and outcome.node_lost:
+            self._placing.node_lost(execution.placement.node, now_seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
             self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)
@@ -413,7 +422,8 @@ class SweepLoop:
     def _start(self, start: ExecutionStart, now_seconds: float) -> None:
         placement = start.placement
         group = [self._lines.bound(waiting, placement.kind) for waiting in start.group]
-        start = start._replace(group=group)
+        start = start._replace(group=group, key=self._placing.next_key)
+        self._placing.next_key += 1
         members = {waiting.trial.number: waiting for waiting in group}
         together = len(group) > 1
         kind = self._packing.kind(group[0], on_host=placement.on_host) if together else None

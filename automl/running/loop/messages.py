@@ -99,7 +99,8 @@ class AdmittedExecution:
     """An admitted trial, or an admitted pack of trials, that holds one reservation."""
 
     key: int
-    """Number of the execution's first trial."""
+    """Number of the execution in its sweep. A trial that was paused may have left one that is not
+    over yet."""
     request: ResourceRequest
     placement: Placement
     kind: PackKind | None
@@ -148,11 +149,8 @@ class ExecutionStart(NamedTuple):
     group: Sequence[WaitingTrial]
     request: ResourceRequest
     placement: Placement
-
-    @property
-    def key(self) -> int:
-        """Key of the execution, the number of its first trial."""
-        return self.group[0].trial.number
+    key: int = -1
+    """Key of the execution, which it gets as it starts."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +178,8 @@ class LoopSnapshot:
     """Why no new trial is asked for now."""
     asking_ended: str | None = None
     """Why no new trial is asked for any more though the total is not reached."""
+    is_held: bool = False
+    """Whether no trial may start now, whatever the devices have."""
     shortage: DeviceShortage | None = None
     """The shortage of devices. None if no trial waits for a device."""
     reading: DeviceReading | None = None
@@ -191,6 +191,8 @@ class LoopSnapshot:
     stop: StopReason | None = None
     error: BaseException | None = None
     last_failure: str | None = None
+    is_hopeless: bool = False
+    """Whether any other trial would fail as the last one did."""
     """Why the last trial that failed, or that fits on no device, came to that end."""
 
 
@@ -250,7 +252,7 @@ class ReservationReleased:
     """Says that an execution is over and that its reservation was given back."""
 
     key: int
-    """Number of the execution's first trial."""
+    """Key of the execution."""
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ it is about to reserve under one lock, so that the second sees the first.
 
 A GPU on which a process died may be lost, which NVML reports only a second later. No trial starts
 there until a reading shows the GPU well: a trial that started there at once would die a second
-time, and count as failed.
+time, and count as failed. The same holds for all devices of a node that lost a trial.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from automl.admission.accounting.account import DeviceAccount, visible_contexts
@@ -37,15 +37,16 @@ from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
 from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, RequestSource, ResourceRequest
 
-IN_DOUBT = "a process died there, and no later reading shows it yet"
+IN_DOUBT = "a process was lost there, and no later reading shows it yet"
 
 
 def mark_doubted_devices(
     reading: DeviceReading, died_seconds: Mapping[DeviceId, float]
 ) -> DeviceReading:
-    """Return the reading in which GPUs take no trial if a process died there since it was begun.
+    """Return the reading in which devices take no trial if a process was lost there since it was
+    begun.
 
-    `died_seconds`: when the last death on each device was reported (`time.monotonic()`).
+    `died_seconds`: when the last loss on each device was reported (`time.monotonic()`).
     """
     doubted = {d for d, at in died_seconds.items() if at >= reading.begun_seconds}
     shown = filter(None, map(reading.find, doubted))
@@ -84,6 +85,8 @@ class TrialPlacer:
     governor: SharingGovernor | None = None
     """Limits the trials per device. None if the user has set the number, or if no pace can be
     measured."""
+    next_key: int = 0
+    """Key of the execution that starts next."""
     hold: AdmissionRefusal | None = None
     """Why nothing starts now, whatever the devices have. None if trials may start."""
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
@@ -93,7 +96,7 @@ class TrialPlacer:
     _noted: LedgerChanges = field(default_factory=LedgerChanges)
     """Changes of the ledger up to the last reading that was noted."""
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
-    """When a process was last reported dead on each GPU."""
+    """When a process was last reported lost on each device."""
 
     def read(self, reading: DeviceReading, now_seconds: float) -> None:
         """Take a new reading of the devices."""
@@ -188,11 +191,19 @@ class TrialPlacer:
         gpus = {device for device in devices if not device.on_host}
         shown = filter(None, map(self.reading.find, gpus))
         had_failed = any(map(has_device_failed, shown))
-        died = dict.fromkeys(gpus, now_seconds)
-        self._died_seconds |= died
-        # Earlier deaths are marked in this reading already.
-        self.reading = mark_doubted_devices(self.reading, died)
+        self._doubt(gpus, now_seconds)
         return had_failed
+
+    def node_lost(self, node: str, now_seconds: float) -> None:
+        """Let no trial start on a node that lost one, until a later reading shows the node."""
+        devices = () if self.reading is None else self.reading.devices
+        self._doubt({d.address for d in devices if d.address.node == node}, now_seconds)
+
+    def _doubt(self, devices: Collection[DeviceId], now_seconds: float) -> None:
+        died = dict.fromkeys(devices, now_seconds)
+        self._died_seconds |= died
+        if self.reading is not None:  # earlier losses are marked in it already
+            self.reading = mark_doubted_devices(self.reading, died)
 
     @property
     def n_side_by_side(self) -> int:
@@ -315,7 +326,7 @@ class TrialPlacer:
         """Show other sweeps what NVML does not show them, and the coming start with it."""
         assert self.reading is not None
         found = unseen_promises(self.reading, self.ledger.snapshot())
-        soon = () if coming is None else coming_promises(coming.placement, coming.key)
+        soon = () if coming is None else coming_promises(coming.placement, self.next_key)
         self.ports.show_promises(self._lasting.promises_to_show(found, soon, now_seconds))
 
     def situation(

@@ -59,8 +59,12 @@ class FailureStreak:
         same = self.last is not None and self.last.cause == failed.cause
         self.n_same = self.n_same + 1 if same else 1
         self.last = failed
-        is_hopeless = failed.hopeless and not self.has_succeeded
-        return is_hopeless or self.n_same >= MAX_SAME_FAILURES
+        return self.is_hopeless(failed) or self.n_same >= MAX_SAME_FAILURES
+
+    def is_hopeless(self, failed: FailedOutcome | UnfitTrialFinding | None) -> bool:
+        """Return whether any other trial would fail as well."""
+        is_fault = isinstance(failed, FailedOutcome) and failed.hopeless
+        return is_fault and not self.has_succeeded
 
     def ended(self) -> None:
         """Reset the count after a trial that came to its end without a failure."""

@@ -19,8 +19,8 @@ WINDOW_STEPS = 5
 """Steps of a running trial tell its pace once they took `WINDOW_SECONDS` and are at least this
 many."""
 Note = Callable[[DeviceKind, float, float, "int | None"], None]
-"""Records a pace: kind of device, operations and seconds of a step, and the execution's key (None
-for a probe)."""
+"""Records a pace: kind of device, operations and seconds of a step, and the number of the
+execution's first trial (None for a probe)."""
 
 
 def _forget(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
@@ -90,9 +90,8 @@ class DevicePaceModel:
             whole = isinstance(trial.outcome, FinishedOutcome) and trial.n_starts == 1
             # Trials of a pack share its time.
             packed = any(n_lanes > 1 for n_lanes in trial.peaks)
-            if trial.kind is not None and trial.outcome is not None and whole and not packed:
-                seconds = trial.outcome.time - trial.started
-                self.paces.finished(trial.number, trial.kind, seconds)
+            if trial.kind is not None and whole and not packed:
+                self.paces.finished(trial.number, trial.kind, trial.seconds)
 
     def _take_probe(self, kind: DeviceKind, step_flops: float, step_seconds: float) -> None:
         self._n_probed += 1

@@ -26,7 +26,7 @@ from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import REFITS_FOLDER
 from automl.record.study_record import StudyRecord
-from automl.record.texts import fit_line
+from automl.record.texts import counted, fit_line
 from automl.record.trial_record import TrialRecord
 from automl.running.display.console import duration_text
 from automl.running.refit.refit_devices import (
@@ -352,13 +352,13 @@ def _rows_text(config: Config, sizes: TrainRowCounts) -> str:
 
 def _rows_parts(config: Config, sizes: TrainRowCounts) -> Iterator[str]:
     refit = config.refit
-    yield f"{sizes.now:,} rows ({refit.rows})"
+    yield f"{counted(sizes.now, 'row')} ({refit.rows})"
     if refit.hold_out is not None:
         yield f"{refit.hold_out:g} held out to stop by"
     elif refit.rows == TRAIN_ROWS and config.data.folds == 1:
         yield "the validation part is looked at, and decides nothing"
     if refit.n_seeds > 1:
-        yield f"{refit.n_seeds} seeds"
+        yield counted(refit.n_seeds, "seed")
 
 
 def _length_text(config: Config, members: Sequence[MemberTraining]) -> str:
@@ -397,7 +397,7 @@ def members_table(
             f"{task.ensemble.members[member.number]:.3f}",
             _mean_text([member.value]),
             _range_text([step + 1 for step in steps]),
-            duration_text(sum((seed.ended or seed.started) - seed.started for seed in seeds)),
+            duration_text(sum(seed.seconds for seed in seeds)),
         ]
         rows.append(row if keeps_last else [*row, _mean_text([seed.value for seed in seeds])])
     return columns if keeps_last else [*columns, f"{metric} held out"], rows

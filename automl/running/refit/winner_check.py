@@ -21,6 +21,7 @@ from automl.config import Config, ObjectiveKind
 from automl.models.family import family_of
 from automl.models.networks.network_family import NetworkFamily, TrainingParams
 from automl.record.study_record import StudyRecord
+from automl.record.texts import counted
 from automl.record.trial_record import TrialRecord
 from automl.running.refit.refit_devices import batch_size_of
 from automl.running.refit.refit_study import (
@@ -106,7 +107,7 @@ def check_summary(winner: TrialRecord, checked: StudyRecord, sizes: TrainRowCoun
     )
     taken = "the params as they were" if best is None else _changes(winner.params, best.params)
     return (
-        f"checked on {sizes.now:,} training rows (the search had {sizes.before:,}) by "
+        f"checked on {counted(sizes.now, 'training row')} (the search had {sizes.before:,}) by "
         f"{checked.metric.name}: {tried}. Taken: {taken}"
     )
 

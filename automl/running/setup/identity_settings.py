@@ -33,7 +33,7 @@ def identity_settings(config: Config) -> dict[str, Any]:
     }
     if config.study.warm_from:  # older studies have none
         identity["study"]["warm_from"] = config.study.warm_from
-    del identity["objective"]["file"]  # it may move
+    del identity["objective"]["file"], identity["objective"]["if_changed"]  # the file may move
     if config.study.repeats > 1:  # older studies have none
         identity["study"]["repeats"] = config.study.repeats
     if config.refit.of is not None and config.refit.trial is None:
@@ -91,7 +91,7 @@ def flat_settings(config: Config) -> dict[str, str]:
     for own in ("copy", "relative_to", "n_edits", "new_name"):
         del settings["study"][own]
     del settings["watch"], settings["warm"], settings["undo"], settings["which"]
-    del settings["objective"]["parts"]
+    del settings["objective"]["parts"], settings["objective"]["if_changed"]
     if config.refit.of is None:
         del settings["refit"]
     del settings["data"]["split_to"]

@@ -23,7 +23,13 @@ from automl.objectives.reports.report_values import (
 from automl.record.event_log import EventLog
 from automl.record.study_record import StudyRecord
 from automl.record.study_requests import RequestAnswer, StudyRequest
-from automl.record.trial_record import TrialFold, TrialRecord
+from automl.record.texts import counted
+from automl.record.trial_record import (
+    LEASE_ENDED_CAUSE,
+    TrialFold,
+    TrialRecord,
+    is_value_returned,
+)
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
     OUTSIDE_DEVICE,
@@ -43,7 +49,6 @@ ASK, TELL = "ask", "tell"
 """The kinds of requests that are about trials outside."""
 ASK_SECONDS = 60.0
 """Age of a request from which on its sender waits no more; nobody would get its trials."""
-LEASE_ENDED_CAUSE = "its lease ended: nobody told its result in time"
 EndTrial = Callable[[TrialOutcome], None]
 """Tells the study that a trial has ended, after the event log has it."""
 
@@ -278,7 +283,8 @@ class OutsideTrials:
         number, n_asked = result.trial, self._study.n_asked
         if number >= n_asked:
             raise ConfigError(
-                f"tell.trial={number}: never asked for; the study has {n_asked} trials, from 0 on."
+                f"tell.trial={number}: never asked for; the study has {counted(n_asked, 'trial')}, "
+                "from 0 on."
             )
         if number in self.free:
             raise ConfigError(f"tell.trial={number}: nobody was given it yet; the next ask is.")
@@ -286,15 +292,15 @@ class OutsideTrials:
             raise ConfigError(
                 f"tell.trial={number}: the study's own sweep has it, and takes its result itself."
             )
-        others = [n for n in range(n_asked) if n != number]
-        (ended,) = self._study.ended(excluded=frozenset(others))
-        if not _says_the_same(result, ended.outcome):
-            how = _answer_of_outcome(ended.outcome).text
+        outcome = self._log.outcome(number)
+        assert outcome is not None, "the log has the end of each trial that has ended"
+        if not _says_the_same(result, outcome):
+            how = _answer_of_outcome(outcome).text
             raise ConfigError(
                 f"tell.trial={number}: it has ended ({how}), and a trial that has ended stays as "
                 "it is. To try its params once more, enqueue them."
             )
-        return _answer_of_outcome(ended.outcome)
+        return _answer_of_outcome(outcome)
 
 
 def _reports_of(result: OutsideResult, trial: TrialRecord) -> list[MetricsReported]:
@@ -338,7 +344,10 @@ def _outcome_of(result: OutsideResult, trial: TrialFold, metrics: StudyMetrics) 
             f"tell.trial={number}: study.metric or study.constraints name {', '.join(missing)}, of "
             f"which no finite value was told: metrics={{{missing[0]}: 4.5}}"
         )
-    return FinishedOutcome(number, now, value, values=values)
+    best = trial.best_value
+    contradicts = best is not None and is_value_returned(value, best)
+    reported = {metrics.leading.name: best} if best is not None and contradicts else {}
+    return FinishedOutcome(number, now, value, values=values, reported=reported)
 
 
 def _values_of(
@@ -360,7 +369,7 @@ def _says_the_same(result: OutsideResult, outcome: TrialOutcome) -> bool:
     """Return whether a result agrees with the outcome that is recorded."""
     if result.state is None:  # a report of a trial that somebody has stopped
         return isinstance(outcome, PrunedOutcome)
-    if isinstance(outcome, FinishedOutcome) and result.state is TrialState.FINISHED:
+    if isinstance(outcome, FinishedOutcome | PrunedOutcome) and result.state is outcome.state:
         return result.value is None or result.value == outcome.value
     if isinstance(outcome, FailedOutcome) and result.value is not None:
         return not math.isfinite(result.value)
@@ -373,6 +382,9 @@ def _answer_of_outcome(outcome: TrialOutcome) -> RequestAnswer:
         return _answer(f"trial {number} failed: {outcome.cause}", number, state)
     value = outcome.value if isinstance(outcome, FinishedOutcome | PrunedOutcome) else None
     words = "" if value is None or math.isnan(value) else f" with {value:.6g}"
+    if isinstance(outcome, FinishedOutcome) and outcome.reported:
+        (best,) = outcome.reported.values()
+        words += f"; the best of its steps has {best:.6g}, which would count without value="
     is_pruned = state is TrialState.PRUNED
     return _answer(f"trial {number} {state.value}{words}", number, state, value, is_pruned)
 

@@ -7,18 +7,25 @@ alone. Outcomes that only the log has are told to the study when the sweep takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.admission.requests import RequestMaker
-from automl.config import Config, ExecutionKind, ObjectiveKind, StudyConfig, TrackingStore
+from automl.config import (
+    CodeChange,
+    Config,
+    ExecutionKind,
+    ObjectiveKind,
+    StudyConfig,
+    TrackingStore,
+)
 from automl.devices.device_reader import DeviceReader
 from automl.devices.device_reading import NodesReader
 from automl.devices.host import n_oom_kills
-from automl.errors import StorageError, StudyInUseError
+from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import Executor, InlineExecutor
 from automl.execution.worker_messages import JudgedReports
@@ -30,8 +37,9 @@ from automl.record.lease import this_holder
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
 from automl.record.study_files import EVENTS_FILE, JOURNAL
-from automl.record.study_record import StudyRecord
+from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
+from automl.record.texts import counted
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.setup.outside_trials import OutsideTrials
 from automl.running.setup.prepared_config import PreparedStudy
@@ -90,6 +98,10 @@ class NoPeerSweeps:
         """Return False, since every trial is this sweep's."""
         return False
 
+    def n_running(self, own: Collection[int] = ()) -> int:
+        """Return 0, since every trial is this sweep's."""
+        return 0
+
     def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
         """Do nothing, since nobody else records edits."""
 
@@ -126,7 +138,8 @@ def restore_lost_events(study: Study, log: EventLog) -> str:
         log.append(trial.outcome)
     if not lost:
         return ""
-    return f"{EVENTS_FILE} had lost how {len(lost)} trials ended: put back from what Optuna keeps"
+    n_lost = counted(len(lost), "trial")
+    return f"{EVENTS_FILE} had lost how {n_lost} ended: put back from what Optuna keeps"
 
 
 def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
@@ -217,6 +230,15 @@ class SweepParts:
         if isinstance(self.others, NoPeerSweeps):
             return self.log.append(prepared.edits[-1])
         return self.others.record_edit(prepared)
+
+    @property
+    def n_interrupted(self) -> int:
+        """Number of trials that have begun, while this sweep runs none of them."""
+        counts, n_outside = self.study.counts(), len(self.outside.trials)
+        if not isinstance(self.others, NoPeerSweeps):  # they may begin trials, too
+            return counts[TrialState.RUNNING] - n_outside - self.others.n_running()
+        n_known = sum(n for state, n in counts.items() if state is not TrialState.RUNNING)
+        return self.log.n_started - n_known - n_outside
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -317,6 +339,21 @@ def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirect
     return open_joined_folder(study)
 
 
+def changed_code_note(prepared: PreparedStudy, record: StudyRecord) -> str:
+    """Return a line about code that trials of the record had otherwise, or nothing. Raises
+    ConfigError where the user wants no such trials in one study."""
+    changed = changed_code(record.code, prepared.code) if record.n_begun else ()
+    if not changed:
+        return ""
+    text, objective = code_change_text(changed, record.n_begun), prepared.config.objective
+    if objective.if_changed is CodeChange.refuse and prepared.called is None:
+        raise ConfigError(
+            f"objective.if_changed=refuse: {text}. Take the change back, begin a new study.name, "
+            "or go on all the same by objective.if_changed=warn."
+        )
+    return f"{text}: {MIXED_CODE}; objective.if_changed=refuse refuses that"
+
+
 @contextmanager
 def open_sweep_parts(
     prepared: PreparedStudy,
@@ -350,8 +387,9 @@ def open_sweep_parts(
             )
             stack.callback(study.close)
             if study.n_restored:
+                lost = counted(study.n_restored, "trial")
                 prepared = prepared.noting(
-                    f"{JOURNAL} had lost {study.n_restored} trials: put back from {EVENTS_FILE}"
+                    f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}"
                 )
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
         if others is None:
@@ -367,7 +405,7 @@ def open_sweep_parts(
                 n_known_trials=study.n_asked if others is None else 0,
                 # The study of a refit has begun.
                 before_trials=others is None and prepared.plan.refit is None,
-                shared=None if others is None else others.deliveries(config.study, config.tracking),
+                shared=None if others is None else others.deliveries(config.study),
                 niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
             )
         stack.callback(delivery.stop)
@@ -376,6 +414,7 @@ def open_sweep_parts(
                 f"study.name={config.study.name}: it was edited while this sweep loaded; give the "
                 "command again."
             )
+        prepared = prepared.noting(changed_code_note(prepared, log.record))
         delivery.wait_usable(READY_SECONDS)
         if others is None:
             prepared = prepared.noting(restore_lost_events(study, log))

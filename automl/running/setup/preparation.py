@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from automl.config import (
     ChooseDevice,
@@ -41,16 +42,14 @@ from automl.objectives.plan_checks import (
     threshold_notes,
 )
 from automl.objectives.program.program_arguments import ProgramFlags
-from automl.objectives.program.program_flags import prepare_program_flags
+from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
 from automl.objectives.user_code import open_inside
-from automl.record.study_directory import study_command
 from automl.record.texts import say_unfailing
+from automl.running.setup.early_refusals import refuse_early
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.long_training import long_trial_warnings
 from automl.running.setup.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
-from automl.running.setup.resume_command import refuse_missing_function
-from automl.running.setup.several_metrics import refuse_several_metrics
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
@@ -71,29 +70,7 @@ def prepare_study(
     """Check everything that needs no device. `called` is the function that a sweep was called with
     from Python, `edits` are those of the study so far. Unless it `trains`, extras that train may be
     missing. Raises ConfigError."""
-    refuse_missing_function(config, called)
-    check_setting(
-        not config.watch,
-        "watch",
-        "true",
-        "is for another command: python -m automl devices watch=true",
-    )
-    check_setting(
-        not config.warm,
-        "warm",
-        "true",
-        "is for another command, clone; a study learns from earlier ones by study.warm_from=[NAME]",
-    )
-    check_setting(
-        not config.undo,
-        "undo",
-        "true",
-        f"is for another command: {study_command('edit', config.study)} undo=true",
-    )
-    rule = "is for other commands: evaluate, refit, release, export, predict and register."
-    check_setting(config.which is None or refit is not None, "which", config.which, rule)
-    if trains and config.objective.kind is ObjectiveKind.builtin:
-        family_of(config).check_ready()
+    refuse_early(config, called, is_refit=refit is not None, trains=trains)
     return _StudyPreparation(config, called, refit, edits).prepare()
 
 
@@ -128,7 +105,6 @@ class _StudyPreparation:
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
             self._check_sampler(space)
-        refuse_several_metrics(config)
         plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
         dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
         if dataset is not None:
@@ -141,6 +117,9 @@ class _StudyPreparation:
         declaration = self._declare(plan, dataset)
         if facts is not None:
             declaration = replace(declaration, metrics=facts.metrics)
+        if config.objective.command is not None:
+            code = digest_of_program(config.objective.command, Path.cwd())
+            declaration = replace(declaration, code=code)
         flags, flag_notes = self._check_params(space, plan, declaration)
         ends = {param.name: param.domain.ends for param in space.params}
         notes = (
@@ -173,10 +152,12 @@ class _StudyPreparation:
         check_space(declaration, space.names, metrics.leading.name, metrics.more_names)
         optional = [param.name for param in space.params if param.when]
         check_conditions(declaration, optional)
-        check_values(plan, {param.name: param.domain.ends for param in space.params})
+        values = {param.name: param.domain.ends for param in space.params}
+        check_values(plan, values)
         if config.objective.kind is not ObjectiveKind.command:
             return ProgramFlags(), ()
-        return prepare_program_flags(config, space.names, optional)
+        nullable = [name for name, ends in values.items() if None in ends]
+        return prepare_program_flags(config, space.names, optional, nullable)
 
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""
@@ -233,7 +214,6 @@ class _StudyPreparation:
         family.check_space(space.names)
         if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, training.loss, dataset.task)
-        family.check_training(training)
         if not family.uses_torch:
             kind, choose = self._config.devices.kind, self._config.devices.choose
             rule = f"model={family_name(family)} trains on the CPU alone: leave it out."

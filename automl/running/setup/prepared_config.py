@@ -31,7 +31,7 @@ from automl.objectives.training_plan import RefitTraining, SessionSetup, Trainin
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.setup.identity_settings import identity_settings
 from automl.running.setup.long_training import order_quick_families_first, seconds_by_family
-from automl.running.setup.resume_command import resume_command
+from automl.running.setup.resume_command import function_parts, resume_command
 from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
 from automl.search.pruners.pruner import CombinedRungs, Pruner
@@ -112,6 +112,14 @@ class PreparedStudy:
             return self
         study = replace(self.config.study, n_trials=n_trials)
         return replace(self, config=replace(self.config, study=study))
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """Digests of the user's code by what it is: `objective.target`."""
+        objective = self.config.objective
+        parts = function_parts(objective)
+        called = {f"{name} of {objective.target}": digest for name, digest in parts.items()}
+        return called or self.declaration.code
 
     def how_to_go_on(self, **changed: object) -> str:
         """Return the command that resumes the study with `changed` settings."""

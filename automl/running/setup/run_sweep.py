@@ -24,6 +24,7 @@ from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 from automl.record.disk import public_file_opener
 from automl.record.event_log import read_edits
+from automl.record.signal_receiver import signal_receiver
 from automl.record.studies import study_path
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
@@ -126,7 +127,7 @@ def run_sweep(
         prepared = replace(prepared, config=named)
     if (stored := checkpoint_store(prepared.config.study, "")) is not None:
         stored.check()
-    with open_sweep_machines(prepared) as machines:
+    with signal_receiver().phases(), open_sweep_machines(prepared) as machines:
         reader = machines.reader
         _refuse_impossible(reader, prepared)
         with (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from automl.config import StudyConfig, TrackingConfig
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.sharing.shared_record import SharedRecord, SharedStudyStanding
@@ -19,7 +19,7 @@ from automl.running.loop.messages import LoopMessage, PeerSweepsObserved, SweepF
 from automl.running.setup.identity_settings import option_name
 from automl.running.setup.prepared_config import PreparedStudy
 from automl.search.shared_study import SharedStudy, open_shared_storage
-from automl.tracking.deliver.process import SharedDeliveryJob, mlflow_store_name
+from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.trial import StudyEdited
 
 ListBusyTrials = Callable[[], Collection[int]]
@@ -110,6 +110,11 @@ class PeerSweeps:
         """Return whether no sweep has the trial, which has not ended."""
         return self._shared.is_left(trial)
 
+    def n_running(self, own: Collection[int] = ()) -> int:
+        """Return the number of trials that other sweeps have, as far as is known. `own` are trials
+        that run or wait here, though they may be lost or have just ended."""
+        return sum(not self.is_left(n) for n in self._study.of_others() if n not in own)
+
     def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
         """Have `follow` called in the main thread with each edit that is recorded from now on."""
         self._study.follow_edit = follow
@@ -127,12 +132,11 @@ class PeerSweeps:
         """Read at once what other sweeps did, and return whether the database answers."""
         return self._study.hear()
 
-    def deliveries(self, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob:
-        """Return what this sweep delivers to MLflow from now on. Raises AutoMLError."""
+    def deliveries(self, study: StudyConfig) -> SharedDeliveryJob:
+        """Return what this sweep delivers to MLflow from now on."""
         assert study.storage is not None
         assert study.name is not None
-        store = mlflow_store_name(tracking)
-        return SharedDeliveryJob(study.storage, study.name, store, self._shared.sweep)
+        return SharedDeliveryJob(study.storage, study.name, self._shared.sweep)
 
     def start(
         self, busy: ListBusyTrials, post: PostMessage, end: EndLostTrials, lend: ExtendLease

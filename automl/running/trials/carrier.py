@@ -153,8 +153,8 @@ class TrialCarrier:
             if self._program_peaks is not None:
                 self._program_peaks.end(key)
 
-    def open_feed(self, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
-        """Return the trials to carry. Each is recorded as started when the executor takes it."""
+    def open_feed(self, key: int, specs: Sequence[TrialSpec], placement: Placement) -> TrialFeed:
+        """Return the trials of an execution. Each is recorded as started when it is taken."""
         device = placement.label_at(self._machine)
 
         def started(spec: TrialSpec) -> None:
@@ -162,7 +162,7 @@ class TrialCarrier:
             params = {n: v for n, v in spec.params.items() if n not in spec.drawn_ahead}
             self._append(TrialStarted(spec.number, time.time(), params=params, device=device))
 
-        return TrialFeed(specs, started, self._answer)
+        return TrialFeed(specs, started, self._answer, key=key)
 
     def _answer(self, question: Question) -> Reply:
         """Return the main thread's answer. A suggested param is logged before the trial has it."""
@@ -231,7 +231,7 @@ class TrialCarrier:
             self._ledger.assign(key, event.process)
             if self._program_peaks is not None and not carried.placement.on_host:
                 take = partial(self._take, carried=carried)
-                self._program_peaks.begin(key, event.process, carried.placement, take)
+                self._program_peaks.begin(key, event, carried.placement, take)
             return
         if isinstance(event, StillRunning):
             return
@@ -240,7 +240,7 @@ class TrialCarrier:
         if isinstance(event, TrialOutcome):
             event = self._as_paused(event)
         if isinstance(event, TrialOutcome) and self._program_peaks is not None:
-            self._program_peaks.end(event.trial)  # no peak may come after the outcome
+            self._program_peaks.end(key)  # no peak may come after the outcome
         if isinstance(event, MemoryPeakMeasured):
             event = replace(
                 event, predicted_bytes=carried.request.memory_bytes, source=carried.request.source

@@ -3,26 +3,19 @@
 When the `with` of `all_over` is left for whatever reason, nothing runs any more: trials are asked
 to stop and given their grace, are killed, and waited for. A trial that still runs, in a thread that
 cannot be ended, is left behind: the study stays locked until the process ends, which is at once.
-Ctrl-C, SIGTERM, a closed terminal's SIGHUP and a batch system's SIGUSR1 become messages here.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from types import FrameType
 
 from automl.config import StudyConfig
 from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
-from automl.running.display.live_display import Display
-from automl.running.finish.sweep_end import EXIT_CODES
-from automl.running.loop.messages import LoopMessage, SignalReceived, StopReason
+from automl.running.loop.messages import StopReason
 from automl.running.setup.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.trial import InterruptedOutcome, Placement, ResourceRequest, TrialSpec
@@ -65,7 +58,7 @@ class ExecutionPool:
         self, key: int, specs: Sequence[TrialSpec], placement: Placement, request: ResourceRequest
     ) -> None:
         """Carry these trials in a thread of the pool."""
-        feed = self._feeds[key] = self._carrier.open_feed(specs, placement)
+        feed = self._feeds[key] = self._carrier.open_feed(key, specs, placement)
         self._pool.submit(self._carrier.carry, key, feed, placement, request)
 
     def add(self, key: int, spec: TrialSpec) -> None:
@@ -181,67 +174,3 @@ def grace_period(study: StudyConfig, *, timed_out: bool) -> tuple[float, str]:
                 f"{short:g} s of study.timeout_seconds={study.timeout_seconds:g}",
             )
     return seconds, f"did not report within {limit}"
-
-
-NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
-REASONS = {
-    signal.SIGINT: StopReason.INTERRUPTED,
-    signal.SIGTERM: StopReason.TERMINATED,
-    signal.SIGHUP: StopReason.TERMINATED,
-    signal.SIGUSR1: StopReason.TERMINATED,
-}
-ECHO_SECONDS = 0.25
-"""A signal other than Ctrl-C that comes this soon after the first is the same one: `timeout` sends
-its signal to the program and then to the whole group."""
-
-
-def in_main_thread() -> bool:
-    """Return whether signals can be received here: Python delivers them to the main thread only."""
-    return threading.current_thread() is threading.main_thread()
-
-
-@contextmanager
-def signals_as_messages(
-    post: Callable[[LoopMessage], None],
-    display: Display,
-    how_they_stop: str,
-    at_once: Callable[[], None] | None = None,
-) -> Iterator[None]:
-    """Turn signals into messages. The first stops trials at their next report, the second calls
-    `at_once`.
-
-    Without `at_once` the second ends this process. A closed terminal sends SIGHUP more than once,
-    and under `nohup` it stays ignored. For the main thread only.
-    """
-    seen: list[int] = []
-    first_at = 0.0
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal first_at
-        now = time.monotonic()
-        is_echo = number != signal.SIGINT and now - first_at < ECHO_SECONDS
-        if seen and (is_echo or number == signal.SIGHUP):
-            return
-        first_at = first_at or now
-        seen.append(number)
-        if len(seen) > 1 and at_once is not None:
-            at_once()
-            return
-        if len(seen) > 1:  # nothing is lost: all records are on disk
-            try:
-                display.__exit__(None, None, None)
-            finally:
-                os._exit(EXIT_CODES[REASONS[signal.Signals(seen[0])]])
-        post(SignalReceived(REASONS[signal.Signals(number)]))
-        display.say(f"{signal.Signals(number).name}: {how_they_stop}; once more: at once")
-
-    before = {
-        number: signal.signal(number, on_signal)
-        for number in REASONS
-        if (number, signal.getsignal(number)) != (signal.SIGHUP, signal.SIG_IGN)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

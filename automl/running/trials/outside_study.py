@@ -15,7 +15,7 @@ from automl.config import Config
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.event_log import EventLog, read_edits
 from automl.record.studies import study_path
-from automl.record.study_directory import StudyDirectory, settle_place
+from automl.record.study_directory import StudyDirectory, holding_for, settle_place
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.display.view import BestRow, SweepView, outside_rows, write_view
@@ -80,6 +80,7 @@ class UnsweptStudy:
             best=None if best is None else BestRow(best.number, best.value, best.params),
             running=running,
             device_seconds=self.log.device_seconds(now),
+            log_bytes=self.log.size_bytes(),
             ended=OPEN if self.outside.may_come(n_trials) else ended,
         )
 
@@ -101,7 +102,7 @@ def answer_here(config: Config, stored_config: str, request: StudyRequest) -> Re
 
 def begin_here(config: Config, stored_config: str) -> None:
     """Begin a study that no sweep runs. Raises ConfigError and StorageError."""
-    with open_without_sweep(config, stored_config) as opened:
+    with holding_for("ask"), open_without_sweep(config, stored_config) as opened:
         opened.show()
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
-from automl.trial import DeviceId, MemoryPeakMeasured, Placement, ProcessId
+from automl.trial import DeviceId, MemoryPeakMeasured, Placement, ProcessHosted, ProcessId
 
 GROWTH = 1.05
 """Factor by which a peak has to grow to be told again."""
@@ -42,20 +42,23 @@ class ProgramPeaks:
 
     def begin(
         self,
-        trial: int,
-        process: ProcessId,
+        key: int,
+        hosted: ProcessHosted,
         placement: Placement,
         tell: Callable[[MemoryPeakMeasured], None],
     ) -> None:
-        """Measure a trial's program, which is about to start. `tell` takes each new peak."""
+        """Measure the program of an execution, which is about to start. `tell` takes each new
+        peak."""
         with self._lock:
             free = {} if self._last is None else _free(self._last)
-            self._programs[trial] = _MeasuredProgram(trial, process, placement, tell, free)
+            self._programs[key] = _MeasuredProgram(
+                hosted.trial, hosted.process, placement, tell, free
+            )
 
-    def end(self, trial: int) -> None:
-        """Stop measuring the trial's program, if it had begun."""
+    def end(self, key: int) -> None:
+        """Stop measuring the program of an execution, if it had begun."""
         with self._lock:
-            self._programs.pop(trial, None)
+            self._programs.pop(key, None)
 
     def read(self, reading: DeviceReading) -> None:
         """Tell the peaks that have grown. Raises the errors of `tell`."""

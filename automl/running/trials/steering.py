@@ -16,12 +16,12 @@ from typing import Any
 from automl.errors import ConfigError
 from automl.record.study_record import edit_lines
 from automl.record.study_requests import EDIT, RequestAnswer, StudyRequest
+from automl.record.trial_record import LEASE_ENDED_CAUSE
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
 from automl.running.setup.edited_study import edit_study, follow_edit
 from automl.running.setup.outside_trials import (
     ASK,
-    LEASE_ENDED_CAUSE,
     TELL,
     OutsideResult,
 )
@@ -61,6 +61,8 @@ class StudySteering:
         self._looked_seconds = -math.inf
         self._lines: list[str] = []
         """Lines for people since the last look."""
+        self._told = set[str]()
+        """Requests that wait, each told once."""
         parts.others.follow_edits(self._follow)
         self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer | None]] = {
             "enqueue": self._enqueue,
@@ -142,11 +144,15 @@ class StudySteering:
                 "params: the objective asks for its params while it runs, and takes none before; "
                 "name them from the start: study.enqueue=[{…}]"
             )
-        if len(new) > n_trials - study.n_asked:
-            raise ConfigError(
-                f"params: {len(new)} more, and {n_trials - study.n_asked} are left of "
-                f"study.n_trials={n_trials}: raise it, then enqueue them again."
-            )
+        if len(new) > (n_left := max(0, n_trials - study.n_asked)):
+            left = f"{len(new)} more, and {n_left} of study.n_trials={n_trials} left"
+            if request.time >= self._parts.requests.since:
+                raise ConfigError(f"params: {left}: raise it, then enqueue them again.")
+            if request.id not in self._told:  # nobody waits for an answer, and the points wait
+                self._told.add(request.id)
+                command = self._parts.prepared.how_to_go_on(n_trials=study.n_asked + len(new))
+                self._lines.append(f"enqueue: {left}: they wait for a larger total: {command}")
+            return None
         for trial in study.enqueue(new):
             if self._outside.only:
                 self._outside.take_free(trial)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import signal
 import time
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
@@ -23,13 +24,15 @@ from automl.devices.device_reading import DeviceReading, HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.memory_promises import open_promises
 from automl.errors import StorageError
+from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
+from automl.running.display.failure_counts import FailureCounts
 from automl.running.display.live_display import Display, ViewFailureLog
 from automl.running.display.trial_messages import (
     DeclaredMemoryAdvice,
-    FailureCounts,
     RepeatedParams,
+    ReturnedValues,
     interruption_line,
 )
 from automl.running.display.view import write_view
@@ -37,7 +40,7 @@ from automl.running.display.viewer import SweepViewer
 from automl.running.finish.automatic_refit import RunRefit, SweepRefit
 from automl.running.finish.ensemble import GrowingEnsemble
 from automl.running.finish.result_tables import greeting_lines
-from automl.running.finish.sweep_end import SweepFinisher
+from automl.running.finish.sweep_end import SweepFinisher, leave_at_once
 from automl.running.loop.asking import open_asker
 from automl.running.loop.cpu_probe import open_cpu_prober, open_pace_model
 from automl.running.loop.device_choice import make_durations
@@ -50,6 +53,7 @@ from automl.running.loop.messages import (
     PackKind,
     PlannedTrial,
     ReservationReleased,
+    SignalReceived,
     StopReason,
     SweepFailed,
     TimePassed,
@@ -61,12 +65,7 @@ from automl.running.setup.parts import SweepParts, learn_memory, take_over_trial
 from automl.running.setup.several_metrics import LimitWatch
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.disk_space import CheckpointRetention, StartConditions
-from automl.running.trials.executions import (
-    NO_SIGNALS,
-    ExecutionPool,
-    in_main_thread,
-    signals_as_messages,
-)
+from automl.running.trials.executions import ExecutionPool
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StudySteering
@@ -87,6 +86,7 @@ from automl.trial import (
     TrialState,
 )
 
+NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 1.0
 
@@ -172,6 +172,7 @@ class SweepRunner:
         self._own_memory_at_start = own_memory_bytes()
         self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
+        self._returned = ReturnedValues(parts.log.record.trials.values())
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
             *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
@@ -207,12 +208,12 @@ class SweepRunner:
     def _train(self) -> None:
         with (
             contextlib.closing(self.promises),
-            self._signals(),
             self.executions.all_over(self._take_next),
             self.surveyor or contextlib.nullcontext(),
             self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
+            self._receive_signals()
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
@@ -220,22 +221,38 @@ class SweepRunner:
             with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
                 self._waits.close(time.time())
 
-    def _signals(self) -> AbstractContextManager[None]:
+    def _receive_signals(self) -> None:
+        """Have a signal stop the trials at their next report, and a second one at once."""
         if not in_main_thread():
             self.display.say(f"called from a thread: {NO_SIGNALS}")
-            return contextlib.nullcontext()
-        called = self.parts.prepared.called is not None
-        # If the sweep was called, the process is the caller's: a second signal must not end it.
-        at_once = self.executions.hurry if called else None
-        stopping = self.executions.how_they_stop
-        return signals_as_messages(self.messages.put, self.display, stopping, at_once)
+            return
+        receiver = signal_receiver()
+
+        def stop(number: signal.Signals) -> None:
+            is_ctrl_c = number is signal.SIGINT
+            reason = StopReason.INTERRUPTED if is_ctrl_c else StopReason.TERMINATED
+            self.messages.put(SignalReceived(reason))
+            how = self.executions.how_they_stop
+            self.display.say(f"{number.name}: {how}; once more: at once")
+
+        def leave() -> None:
+            if not receiver.owns_process:
+                self.executions.hurry()
+                return
+            go_on = f"go on with: {self.parts.prepared.how_to_go_on()}"
+            leave_at_once(self.display, receiver, go_on)
+
+        receiver.enter(StopPhase(stop, leave))
 
     def _begin(self) -> None:
         for line in greeting_lines(self.parts):
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         stored = self.parts.directory.files.config.read_text("utf-8")
-        self.parts.log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored))
+        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        )
         learn_memory(self.parts.log.record, self._requests)
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
@@ -373,6 +390,10 @@ class SweepRunner:
         self._deadline_seconds = self.refit_step.trials_until_seconds
         for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
             self.display.say(line)
+        if (
+            note := self._returned.line(outcome, self.parts.config.study.leading_metric)
+        ) is not None:
+            self.display.say(note)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLargeOutcome):
@@ -399,7 +420,10 @@ class SweepRunner:
     def _tell_of_failure(self, failed: FailedOutcome) -> None:
         self.failures.add(failed)
         shown = self.viewer.shown(failed.trial)
-        self.display.say(f"trial {shown} failed: {fit_line(failed.cause)}")
+        # The error that ends the sweep names the cause.
+        is_hopeless = self.loop.is_hopeless(failed)
+        cause = ", as any other would" if is_hopeless else f": {fit_line(failed.cause)}"
+        self.display.say(f"trial {shown} failed{cause}")
 
     def tell_of_interruption(
         self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
@@ -433,7 +457,7 @@ class SweepRunner:
             self._shown_seconds = now
             self._look_after_cluster()
             with self.view_failures.of(STATUS_FILE):
-                view = self.viewer.view()
+                view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
                 self._waits.look(view.waiting, view.time)
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)

@@ -146,7 +146,8 @@ def trial_keys(study: Study, ended: Sequence[FrozenTrial], weights: tuple[float,
         return first
     finite = keys[np.isfinite(keys).all(axis=1)]
     low, high = finite.min(axis=0), finite.max(axis=0)
-    shares = np.array(weights) * (keys - low) / np.maximum(high - low, 1e-12)
+    ranges = np.maximum(high - low, np.spacing(np.maximum(np.abs(low), np.abs(high))))
+    shares = np.array(weights) * (keys - low) / ranges
     joined: Floats = shares.max(axis=1) + 0.05 * shares.sum(axis=1)
     return joined
 
@@ -262,5 +263,6 @@ def _standardized(keys: Floats) -> Floats:
         return np.zeros(len(keys))
     median = float(np.median(np.minimum(keys, finite.max())))
     clipped = np.minimum(keys, median + (median - finite.min()))
-    standardized: Floats = (clipped - clipped.mean()) / max(float(clipped.std()), 1e-12)
+    rounding = np.spacing(np.abs(clipped).max())
+    standardized: Floats = (clipped - clipped.mean()) / np.maximum(clipped.std(), rounding)
     return standardized

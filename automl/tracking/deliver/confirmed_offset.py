@@ -56,7 +56,7 @@ class DeliveryConfirmations:
     def open(cls, log: Path, wait_seconds: float) -> Self:
         """Open the file that belongs to the event log `log`.
 
-        Wait up to `wait_seconds` for a predecessor that is just ending. Raise StudyInUseError or
+        Wait up to `wait_seconds` for another process that delivers. Raise StudyInUseError or
         StorageError.
         """
         path = StudyFiles(log.parent).delivered

@@ -24,12 +24,15 @@ from typing import Any, TypeAlias
 from automl.config import TrackingConfig
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.disk import public_file_opener
+from automl.record.studies import is_study_held
 from automl.record.study_files import StudyFiles
-from automl.record.texts import Say, say_on_stdout
+from automl.record.texts import Say, counted, say_on_stdout
 from automl.tracking.deliver.confirmed_offset import LineCounter, read_delivered_runs
 from automl.tracking.deliver.process import (
     DELIVERY_NICENESS,
     DRAIN_COMMAND,
+    LOCK_WAIT_SECONDS,
+    SWEEP_WAIT_SECONDS,
     DeliveryJob,
     SharedDeliveryJob,
 )
@@ -79,6 +82,7 @@ class DeliverySupervisor:
         self._n_refusals = 0
         self._last_refusal = ""
         self._draining = False
+        self._drains_until = math.inf
         self._stopping = False
         self._ended = False
         self._follower = threading.Thread(target=self._follow, name="delivery", daemon=True)
@@ -95,6 +99,7 @@ class DeliverySupervisor:
         before_trials: bool = False,
         shared: SharedDeliveryJob | None = None,
         niceness: int = DELIVERY_NICENESS,
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
     ) -> DeliverySupervisor:
         """Start delivering `events.log` of the study directory; return at once.
 
@@ -116,6 +121,7 @@ class DeliverySupervisor:
             before_trials=before_trials,
             shared=shared,
             niceness=niceness,
+            lock_wait_seconds=lock_wait_seconds,
         )
         delivery = cls(log, uri, job, warm or spawn_deliverer(Path.cwd(), uri))
         delivery._warn_of_new_store()
@@ -185,7 +191,7 @@ class DeliverySupervisor:
         with self._changed:
             if self._trouble is None and self._n_refusals:
                 return (
-                    f"{self._n_refusals} values refused, the last: {self._last_refusal} "
+                    f"{counted(self._n_refusals, 'value')} refused, the last: {self._last_refusal} "
                     f"(see {self._errors_path})"
                 )
             return self._trouble
@@ -196,17 +202,25 @@ class DeliverySupervisor:
         Give up at the time limit, or when MLflow has taken nothing for `PATIENCE_SECONDS`.
         """
         started = time.monotonic()
+        self.hurry(timeout_seconds)
         with self._changed:
             self._draining = True
             self._send(DRAIN_COMMAND)
             while not (self._ended or self._has_lost_patience(started)):
-                if time.monotonic() - started >= timeout_seconds:
+                left_seconds = self._drains_until - time.monotonic()
+                if left_seconds <= 0:
                     break
-                self._changed.wait(0.5)
+                self._changed.wait(min(0.5, left_seconds))
             has_ended = self._ended and self._trouble is None
         self.stop()
         # The log of a shared study grows while other sweeps work on it.
         return has_ended if self._job.shared else self.lag() == 0
+
+    def hurry(self, seconds: float) -> None:
+        """Let draining take `seconds` from now at most. For any thread."""
+        with self._changed:
+            self._drains_until = min(self._drains_until, time.monotonic() + seconds)
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """End the process at once; events that it had not confirmed stay in the log. Idempotent."""
@@ -302,6 +316,8 @@ class DeliverySupervisor:
                     self._set_trouble(None)
                 case {"trouble": trouble}:
                     self._set_trouble(trouble)
+                case {"note": str(text)}:
+                    logger.warning("%s", text)
                 case {"refusal": str(text)}:
                     self._n_refusals += 1
                     self._last_refusal = text
@@ -346,6 +362,7 @@ def deliver_study(
     events on the way.
     """
     log = StudyFiles(study_directory).events
+    wait_seconds = SWEEP_WAIT_SECONDS if is_study_held(study_directory) else LOCK_WAIT_SECONDS
     if not log.exists():
         raise ConfigError(
             f"study.name={study_directory.name}: {study_directory} holds no study; see what is in "
@@ -353,9 +370,15 @@ def deliver_study(
         )
     with (
         long_step(f"delivering study {study_directory.name} to MLflow", say) as step,
-        DeliverySupervisor.start(study_directory, config, study=study, shared=shared) as delivery,
+        DeliverySupervisor.start(
+            study_directory,
+            config,
+            study=study,
+            shared=shared,
+            lock_wait_seconds=wait_seconds,
+        ) as delivery,
     ):
-        step.detail = lambda: f"{delivery.lag()} events to go"
+        step.detail = lambda: f"{counted(delivery.lag(), 'event')} to go"
         delivery.wait_ready(READY_SECONDS)
         n_events = delivery.lag()
         if not delivery.drain(math.inf):
@@ -366,8 +389,8 @@ def deliver_study(
                     "resume the study, which writes it again."
                 )
             raise AutoMLError(
-                f"MLflow has not taken {delivery.lag()} events ({trouble}); nothing is lost: run "
-                "the same command again when it answers."
+                f"MLflow has not taken {counted(delivery.lag(), 'event')} ({trouble}); nothing is "
+                "lost: run the same command again when it answers."
             )
     say(f"MLflow has all of study {study_directory.name}: delivered events: {n_events}")
     return 0
@@ -420,6 +443,9 @@ class NoDelivery:
 
     def drain(self, timeout_seconds: float) -> bool:
         return True
+
+    def hurry(self, seconds: float) -> None:
+        """Do nothing: nothing takes time."""
 
     def stop(self) -> None:
         """Do nothing: no process runs."""

@@ -13,6 +13,7 @@ Only its writer touches the state of a run.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.run_update import (
     KIND_TAG,
     REFUSED_TAG,
+    STORE_TAG,
     STUDY_TAG,
     TRIAL_TAG,
     RunUpdate,
@@ -126,6 +128,26 @@ class MlflowRuns:
         if experiment.lifecycle_stage != "active":
             self._set_stage(experiment.experiment_id, "active")
         return str(experiment.experiment_id)
+
+    def store_id(self, experiment: str) -> str:
+        """Return the id of the store that has this experiment, whatever the store's address is.
+
+        The experiment is made with it as a tag. A SQLite file is noted there, too, so that a copy
+        of it is another store. All who ask at once get the same id.
+        """
+        found = self._ask(self._client.get_experiment, experiment)
+        tag = found.tags.get(STORE_TAG) or f"{experiment}-{found.creation_time}"
+        store_id, _, known_file = tag.partition(" ")
+        if self._uri.sqlite_path is None:
+            return store_id
+        file = str(self._uri.sqlite_path.stat().st_ino)  # the same on all who mount its folder
+        if known_file and known_file != file:
+            store_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{store_id} {file}").hex
+        if known_file != file:
+            tag = f"{store_id} {file}"
+            self.revive(experiment, None)
+            self._ask(self._client.set_experiment_tag, experiment, STORE_TAG, tag)
+        return store_id
 
     def find_experiment(self, name: str) -> str | None:
         """Return the id of the experiment, even if it is deleted; None if there is none."""
@@ -312,7 +334,8 @@ class MlflowRuns:
 
     def _create_experiment(self, name: str) -> str:
         try:
-            return str(self._ask(self._client.create_experiment, name))
+            tags = {STORE_TAG: uuid.uuid4().hex}
+            return str(self._ask(self._client.create_experiment, name, tags=tags))
         except ValueNotTakenError as error:
             experiment = self.find_experiment(name)
             if experiment is None:

@@ -13,7 +13,6 @@ import gc
 import json
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -25,14 +24,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TextIO
 
-from automl.config import KeepCheckpoints, StudyConfig, TrackingConfig
+from automl.config import KeepCheckpoints, StudyConfig
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.disk import public_file_opener
 from automl.record.stop_signals import ignore_stop_signals
 from automl.record.texts import redact_text
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.mlflow_loading import load_lean, set_delivery_environment, without_extras
-from automl.tracking.tracking_uri import TrackingUri, resolve_uri
+from automl.tracking.tracking_uri import TrackingUri
 from automl.tracking.view.run_update import StudyRef
 
 if TYPE_CHECKING:
@@ -50,8 +49,10 @@ MIN_BACKOFF_SECONDS = 0.1
 """Seconds until MLflow is tried again after it took some of the updates, not all."""
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 20.0
 """Seconds until it is tried again after it took none; they double each time."""
-LOCK_WAIT_SECONDS = 3.0
-"""Seconds to wait for a predecessor that is just ending."""
+LOCK_WAIT_SECONDS = 30.0
+"""Seconds to wait for another process that delivers the study, which mostly ends soon."""
+SWEEP_WAIT_SECONDS = 3.0
+"""Seconds to wait for the process of a sweep, which goes on unless it is just ending."""
 DRAIN_COMMAND = "drain"
 
 logger = logging.getLogger(__name__)
@@ -65,8 +66,6 @@ class SharedDeliveryJob:
     """The URL of the database, with credentials; never show it."""
     study: str
     """The name of the study in the database."""
-    store: str
-    """The name of MLflow's store in the database."""
     sweep: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The id of the sweep that holds the trials.
 
@@ -74,18 +73,11 @@ class SharedDeliveryJob:
     """
 
     @classmethod
-    def of(cls, study: StudyConfig, tracking: TrackingConfig) -> SharedDeliveryJob | None:
+    def of(cls, study: StudyConfig) -> SharedDeliveryJob | None:
         """Return the job of a command that runs no trials; None if the study is not shared."""
         if not study.shared or study.storage is None or study.name is None:
             return None
-        return cls(study.storage, study.name, mlflow_store_name(tracking))
-
-
-def mlflow_store_name(tracking: TrackingConfig) -> str:
-    """Return a name for MLflow's store, which two sweeps share if they write to the same store."""
-    uri = resolve_uri(tracking).absolute
-    store = uri.without_credentials
-    return store if uri.sqlite_path is None else f"{socket.gethostname()} {store}"
+        return cls(study.storage, study.name)
 
 
 @dataclass(frozen=True)
@@ -110,6 +102,7 @@ class DeliveryJob:
     shared: SharedDeliveryJob | None = None
     """The part of a study that several sweeps share; None if this process delivers all of it."""
     niceness: int = DELIVERY_NICENESS
+    lock_wait_seconds: float = LOCK_WAIT_SECONDS
 
     def line(self) -> str:
         return json.dumps(asdict(self))
@@ -155,8 +148,9 @@ def main() -> int:
     _log_redacted(uri)
     log = Path(job.log)
     try:
-        shared = None if job.shared is None else _open_shared(log, job.shared)
-        confirmed = shared or DeliveryConfirmations.open(log, LOCK_WAIT_SECONDS)
+        wait_seconds = job.lock_wait_seconds
+        shared = None if job.shared is None else _open_shared(log, job.shared, wait_seconds)
+        confirmed = shared or DeliveryConfirmations.open(log, wait_seconds)
         if job.study is not None:
             confirmed.forget_others(job.study.uuid)  # before the parent hears of an offset
         runs = _open_runs(uri, channel, job, confirmed.parent)
@@ -179,10 +173,10 @@ def main() -> int:
     return 0
 
 
-def _open_shared(log: Path, job: SharedDeliveryJob) -> SharedConfirmations:
+def _open_shared(log: Path, job: SharedDeliveryJob, wait_seconds: float) -> SharedConfirmations:
     from automl.tracking.deliver.shared_delivery import SharedConfirmations
 
-    confirmed = SharedConfirmations.open(log, LOCK_WAIT_SECONDS)
+    confirmed = SharedConfirmations.open(log, wait_seconds)
     confirmed.connect(**vars(job))
     return confirmed
 
@@ -274,12 +268,17 @@ class _DeliveryLoop:
 
 
 def _open_database_early(uri: TrackingUri) -> None:
-    """Open an existing database while the parent prepares (1 s), without showing errors."""
+    """Open an existing database while the parent prepares (1 s), without showing errors.
+
+    One of an older MLflow is left alone: it is migrated later, where that can be said.
+    """
     path = uri.sqlite_path
     if path is None or not path.exists() or path.stat().st_size == 0:
         return
-    from automl.tracking.mlflow_store import open_client
+    from automl.tracking.mlflow_store import is_older_database, open_client
 
+    if is_older_database(path):
+        return
     fd, before = os.open(os.devnull, os.O_WRONLY), os.dup(2)
     os.dup2(fd, 2)
     try:
@@ -307,7 +306,7 @@ def _open_runs(
         channel.send(refusal=redact_text(text, uri.secrets))
 
     with _send_warnings(uri, channel):
-        client = open_client(uri)
+        client = open_client(uri, lambda text: channel.send(note=redact_text(text, uri.secrets)))
         runs = MlflowRuns(client, uri, report_refusal)
         keeps = job.checkpoints != KeepCheckpoints.none.value
         if uri.is_server and job.before_trials and keeps and job.study is not None:

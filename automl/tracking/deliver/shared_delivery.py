@@ -59,13 +59,12 @@ class SharedConfirmations(DeliveryConfirmations):
         *,
         url: str,
         study: str,
-        store: str,
         sweep: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set the database, by the fields of a `SharedDeliveryJob`, before any other method."""
         self.database, self._clock = Database(url), clock
-        self._study_name, self._store, self.sweep = study, store, sweep
+        self._study_name, self.sweep = study, sweep
         self._deliverer: StoreDeliverer | None = None
         self._lock = threading.Lock()  # guards the two attributes below
         self.term: int | None = None
@@ -76,22 +75,35 @@ class SharedConfirmations(DeliveryConfirmations):
     def transaction(self) -> Iterator[tuple[Cursor, StoreDeliverer]]:
         """Run the block in a transaction. Raise ValueNotTakenError when the database fails."""
         try:
+            if self._deliverer is None:
+                self._deliverer = self._find_deliverer()
             with self.database.transaction() as cursor:
-                if self._deliverer is None:
-                    found = study_tables.find_study(cursor, self._study_name)
-                    if found is None:
-                        raise StorageError(f"{self.database.where} has no study {self._study_name}")
-                    self._deliverer = StoreDeliverer(found.id, self._store, self.sweep)
                 yield cursor, self._deliverer
         except AutoMLError as error:
             raise ValueNotTakenError(str(error)) from error
+
+    def _find_deliverer(self) -> StoreDeliverer:
+        """Return this sweep as a deliverer to its store.
+
+        The store has the study's own run if a sweep has delivered to it, under whatever address.
+        """
+        with self.database.transaction() as cursor:
+            found = study_tables.find_study(cursor, self._study_name)
+            if found is None:
+                raise StorageError(f"{self.database.where} has no study {self._study_name}")
+            parents = delivery_tables.noted_parents(cursor, found.id)
+        runs, study = self._runs, self._study
+        delivered = (runs.find_experiment_of_run(parent, study.uuid) for parent in parents)
+        experiment = next(filter(None, delivered), None) or runs.open_experiment(study.name)
+        return StoreDeliverer(found.id, runs.store_id(experiment), self.sweep)
 
     def delivery(
         self, log: Path, runs: MlflowRuns, keep: KeepCheckpoints, study: StudyRef | None
     ) -> SharedStudyDelivery:
         """Return this sweep's part of the delivery of the event log."""
-        study = study or newest_study(log) or StudyRef("", self._study_name)
-        return SharedStudyDelivery(log, self, runs, keep, study, self._clock)
+        self._study = study or newest_study(log) or StudyRef("", self._study_name)
+        self._runs = runs
+        return SharedStudyDelivery(log, self, runs, keep, self._study, self._clock)
 
     def set_term(self, term: int | None, renewed: float) -> None:
         with self._lock:

@@ -18,6 +18,8 @@ from automl.trial import LoggedPoint
 
 # Tags by which a run is found again.
 STUDY_TAG, KIND_TAG, TRIAL_TAG = "automl.study", "automl.kind", "automl.trial"
+STORE_TAG = "automl.store"
+"""Tag of an experiment that tells its store from all others: an id and its file, if it has one."""
 VALUE_METRIC = "value"
 """The metric that holds a trial's final value."""
 MEMORY_PEAK_METRIC = "memory_peak_bytes"

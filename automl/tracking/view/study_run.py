@@ -27,6 +27,7 @@ from automl.record.study_files import (
     PLOTS_FOLDER,
 )
 from automl.record.study_record import StudyRecord, edit_lines, fold_events
+from automl.record.texts import counted
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, metrics_from_settings
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
@@ -135,6 +136,8 @@ class StudyRun:
         state, status = _sweep_state(last)
         tags = {STATE_TAG: state}
         tags |= {f"automl.changed.{key}": value for key, value in self.study.changed.items()}
+        if code := self.study.code_changes():
+            tags["automl.changed_code"] = "\n".join(code)
         if self.study.edits:
             tags[_TAGS[StudyEdited]] = edits_text(self.study.edits)
         if isinstance(last, SweepEnded) and last.best_trial is not None:
@@ -258,7 +261,7 @@ def ensemble_run_update(
     members = ", ".join(f"{trial_name(n)} {weight:.3g}" for n, weight in event.members.items())
     points = [_point(event, f"ensemble_{metric}", v) for metric, v in event.scores.items()]
     return replace(
-        study_update(event, study, f"{members}; chosen by {event.n_rows:,} rows", points),
+        study_update(event, study, f"{members}; chosen by {counted(event.n_rows, 'row')}", points),
         files=file,
         own_files=[(path, PLOTS_FOLDER) for path in plots],
     )

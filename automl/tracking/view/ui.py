@@ -62,7 +62,7 @@ def serve_ui(
     try:
         with _signals_raise(), tempfile.TemporaryFile() as output, ExitStack() as running:
             with long_step("starting MLflow's server", say):
-                _make_database(uri)
+                _make_database(uri, say)
                 server = running.enter_context(_server(uri, port, output))
                 _wait_until_it_answers(server, port, output, uri)
             here = TrackingUri(f"http://{HOST}:{port}", "ui.port")
@@ -94,12 +94,12 @@ def _address_part(study: Path | None, server: TrackingUri, say: Say) -> str:
     return found or EXPERIMENTS_PATH
 
 
-def _make_database(uri: TrackingUri) -> None:
-    if uri.sqlite_path is not None and not uri.sqlite_path.exists():
+def _make_database(uri: TrackingUri, say: Say) -> None:
+    if uri.sqlite_path is not None:
         set_mlflow_defaults(os.environ)
         from automl.tracking.mlflow_store import make_mlflow_database
 
-        make_mlflow_database(uri.sqlite_path)
+        make_mlflow_database(uri.sqlite_path, say)
 
 
 def _check_port(port: int) -> None:

@@ -32,19 +32,18 @@ PARAMS: Params = {"lr": 0.0, "batch_size": 32, "name": "a b", "fast": True, "non
     [
         (
             "python t.py",
-            "python t.py --lr=0.0 --batch_size=32 '--name=a b' --fast=True --none=None",
+            "python t.py --lr=0.0 --batch_size=32 '--name=a b' --fast=True",
         ),
         (
             "t --lr {lr} -b{batch_size}",
-            "t --lr 0.0 -b32 '--name=a b' --fast=True --none=None",
+            "t --lr 0.0 -b32 '--name=a b' --fast=True",
         ),
         (
             "t {params} --out {trial_dir}/x",
-            "t --lr=0.0 --batch_size=32 '--name=a b' --fast=True --none=None --out /s/t/files/x",
+            "t --lr=0.0 --batch_size=32 '--name=a b' --fast=True --out /s/t/files/x",
         ),
         ("t {json}", "t /s/t/p.json"),
-        ("t {json} {params}", "t /s/t/p.json --lr=0.0 --batch_size=32 '--name=a b' --fast=True "
-         "--none=None"),
+        ("t {json} {params}", "t /s/t/p.json --lr=0.0 --batch_size=32 '--name=a b' --fast=True"),
         (
             "t {overrides} lr2={lr}",
             "t batch_size=32 \"name='a b'\" fast=True none=null lr2=0.0",
@@ -66,12 +65,14 @@ def test_places_are_filled_and_the_rest_appended(command: str, found: str) -> No
 
 
 def test_flags_are_spelt_as_the_program_does() -> None:
-    flags = ProgramFlags({"batch_size": "--batch-size"}, {"fast": ("--fast", None)})
+    flags = ProgramFlags({"batch_size": "--batch-size"}, {"fast": ("--fast", "--no-fast")})
     words = command_words("t")
     assert program_arguments(words, {"batch_size": 1, "fast": True}, GIVEN, flags) == (
         ["t", "--batch-size=1", "--fast"]
     )
-    assert program_arguments(words, {"batch_size": 1, "fast": False}, GIVEN, flags)[2:] == []
+    found = program_arguments(words, {"batch_size": None, "fast": False}, GIVEN, flags)
+    assert found == ["t", "--no-fast"]
+    assert program_arguments(words, {"batch_size": None, "fast": None}, GIVEN, flags) == ["t"]
 
 
 def test_a_place_that_this_trial_cannot_fill_is_an_error() -> None:
@@ -89,6 +90,7 @@ def test_the_environment_says_the_same() -> None:
         "TRIAL": "3",
         "N_DEVICES": "2",
     }
+    assert "AUTOML_LR" not in program_environment({"lr": None}, GIVEN)
     assert found["AUTOML_TRIAL_DIR"] == "/s/t/files"
     assert (found["AUTOML_CHECKPOINT_DIR"], found["AUTOML_JSON"]) == ("/s/t", "/s/t/p.json")
 
@@ -145,6 +147,7 @@ def test_which_params_are_flags(command: str, names: tuple[str, ...]) -> None:
         ("t --lr=0.1", ["lr"], [], r"lr stands in the command and in the space.*\{lr\}"),
         ("t --batch-size 3", ["batch_size"], [], "batch_size stands in the command and in the"),
         ("t {mom}", ["lr", "mom"], ["mom"], r"mom is not in every trial.*Leave it out"),
+        ("t {json} --n={n}", ["n"], [], r"n is null in some trials, so.*\{n\} there. Leave it out"),
         ("t", ["lr", "LR"], [], "space.LR: the program could not tell it from lr.*AUTOML_LR"),
     ],
 )
@@ -152,7 +155,7 @@ def test_a_command_that_contradicts_its_space(
     command: str, names: list[str], optional: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_command_params(command, names, optional)
+        check_command_params(command, names, optional, nullable=["n"])
 
 
 def test_what_does_not() -> None:

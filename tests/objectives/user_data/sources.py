@@ -46,6 +46,16 @@ def frames() -> dict[str, Any]:
     return {"train": part(120, 0), "validation": part(60, 1)}
 
 
+def far_numbers() -> dict[str, Any]:
+    """Seconds since 1970 as a column, and targets far from zero, in 64 bits."""
+
+    def part(n_rows: int) -> tuple[Any, Any]:
+        x = np.random.default_rng(0).uniform(size=(n_rows, 2))
+        return x + np.array([1.7e9, 0.0]), 1e8 + x[:, 0]
+
+    return {"train": part(120), "validation": part(60)}
+
+
 def pairs_of_numbers() -> dict[str, Any]:
     """(N, 4) → (N, 2)."""
 

@@ -55,6 +55,12 @@ def test_frames_are_columns_of_numbers() -> None:
     assert (found.n_inputs, found.n_outputs, found.takes_integers) == (3, 1, False)
 
 
+def test_numbers_whose_differences_float32_rounds_away_are_said() -> None:
+    lost = [note for note in facts("far_numbers").notes if "rounds away" in note]
+    assert ["its rows lie so far" in lost[0], "its targets lie so far" in lost[1]] == [True, True]
+    assert not any("rounds away" in note for note in facts("frames").notes)
+
+
 def test_rows_may_have_several_targets() -> None:
     assert facts("pairs_of_numbers").n_outputs == 2
     found = facts("sequences")

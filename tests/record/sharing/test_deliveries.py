@@ -189,8 +189,8 @@ def test_tables_of_version_2_are_upgraded_and_what_was_done_has_its_files(store:
             study_tables.make_tables(cursor, "it")
     assert store.stand(OURS) == 2
     assert store.pending(OURS, of_others=True) == [(1, False)]
-    store.run("UPDATE automl_version SET version = 5")
-    with pytest.raises(ConfigError, match="version 5"), store.database.transaction() as cursor:
+    store.run("UPDATE automl_version SET version = 6")
+    with pytest.raises(ConfigError, match="version 6"), store.database.transaction() as cursor:
         study_tables.make_tables(cursor, "it")
 
 

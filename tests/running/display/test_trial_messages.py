@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from automl.record.study_record import fold_events
+from automl.running.display.failure_counts import MAX_CAUSES, MAX_SHOWN, FailureCounts
 from automl.running.display.rendering import failure_lines
 from automl.running.display.trial_messages import (
-    MAX_CAUSES,
-    MAX_SHOWN,
     DeclaredMemoryAdvice,
-    FailureCounts,
     RepeatedParams,
     interruption_line,
 )

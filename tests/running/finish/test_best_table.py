@@ -40,10 +40,11 @@ def test_two_more_metrics_that_people_read_stand_beside(capsys: pytest.CaptureFi
 
 def test_too_many_params_for_columns_are_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     params = {f"a_rather_long_name_{n}": n for n in range(8)}
-    print_best([(BestRow(3, 0.5, params), "finished")], "val_loss")
-    line = capsys.readouterr().out.splitlines()[1]
-    assert line.startswith("  finished: val_loss 0.5 by trial 3 (a_rather_long_name_0 0, ")
-    assert line.endswith("a_rather_long_name_7 7)")
+    print_best([(BestRow(3, 0.5, params), "finished")], "val_loss", {3: {"val_error": 0.25}})
+    header, line = capsys.readouterr().out.splitlines()[1:]
+    assert header.split() == ["trial", "val_loss", "val_error", "state", "params"]
+    assert line.startswith("3      0.5       0.25       finished  a_rather_long_name_0 0, ")
+    assert line.endswith("a_rather_long_name_7 7")
 
 
 def test_what_a_stranger_wrote_is_neither_markup_nor_an_order_to_the_terminal(

@@ -53,7 +53,7 @@ BEGAN = 1_700_000_000.0
 """When virtual time begins, in seconds since the epoch."""
 CLOCKED = ("automl.running.trials.carrier", "automl.objectives.reports.trial_reports")
 """Modules that ask what time it is."""
-SPACE = {"plan": {"low": 0, "high": 1000}}
+SPACE = {"plan": {"low": 0, "high": 100_000}}
 
 
 class KilledError(BaseException):
@@ -200,7 +200,7 @@ class DurableWorld(World):
         spec = TrialSpec(
             number, {"plan": number}, str(self.folder / f"checkpoints/trial-{number:05d}"), 0
         )
-        self.carrier.open_feed([spec], execution.placement).next()
+        self.carrier.open_feed(execution.key, [spec], execution.placement).next()
         carried = _CarriedExecution(execution.key, UNKNOWN_REQUEST, execution.placement, False)
         self._on_events[number] = self.carrier._on_events(carried)
         self._reports[number] = reports = TrialReports(
@@ -230,12 +230,12 @@ class DurableWorld(World):
             self.acknowledged.saved[lane.number] = step
 
     def _pass_on(self, execution: Hosted, outcome: TrialOutcome) -> None:
+        reports, on_events = (of.pop(outcome.trial) for of in (self._reports, self._on_events))
         if isinstance(outcome, FinishedOutcome):
-            reports = self._reports[outcome.trial]
             reports.write()
             assert reports.best_value is not None
             outcome = FinishedOutcome(outcome.trial, self.time(), reports.best_value)
-        self._on_events[outcome.trial]([outcome])
+        on_events([outcome])
         if outcome.state.is_final:
             self.acknowledged.outcomes[outcome.trial] = outcome
 

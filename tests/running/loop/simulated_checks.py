@@ -30,7 +30,7 @@ class Checked(PlainPorts):
     def _check_admission(self, new: Hosted) -> None:
         """Check that all promises, all contexts, strangers as they were read, and the headroom fit
         into each device of the placement, and that a trial of unknown size is alone there."""
-        plan = self.plans[new.key]
+        plan = self.plans[new.first]
         cap = self.limits.max_concurrent_trials
         assert cap is None or len(self.machine.executions) <= cap
         assert len(new.placement.shares) == plan.n_devices, "all or nothing"
@@ -83,11 +83,14 @@ class Checked(PlainPorts):
         if loop.error is not None:
             return
         known = {n for e in loop.executions.values() for n in e.members}
-        known |= {waiting.trial.number for waiting in (*loop.queue.queued, *loop.queue.deferred)}
-        known |= set(loop.running)
+        known |= set(loop.running) | self._waiting()
         known |= set(self.told) | self.interrupted
         assert known == set(range(self._n_asked)), "a trial got lost"
         assert not set(self.told) & {w.trial.number for w in loop.queue.queued}, "told and waiting"
+
+    def _waiting(self) -> set[int]:
+        """Return the trials that wait for their start."""
+        return {w.trial.number for w in (*self.loop.queue.queued, *self.loop.queue.deferred)}
 
     def _check_memory(self) -> None:
         """The real memory of no device is ever exceeded (unless a stranger grew into it)."""

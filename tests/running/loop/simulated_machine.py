@@ -128,6 +128,8 @@ class Hosted:
     """One admission as the machine has it: a trial or a pack, in a process."""
 
     key: int
+    first: int
+    """The trial that it began with."""
     placement: Placement
     n_lanes: int
     process: Process

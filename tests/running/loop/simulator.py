@@ -111,6 +111,9 @@ class World(Checked):
     """How many behind the head may pass it."""
     governor: SharingGovernor | None = None
     chooser: DevicePaceModel | None = None
+    max_events: int = 5_000
+    released_after: float = RELEASED_AFTER
+    """Seconds from the end of an execution until its reservation is returned."""
     rough: float = 1.0
     """What is thought of how long a trial takes: so many times the truth."""
 
@@ -134,7 +137,10 @@ class World(Checked):
         self.attempts: dict[int, int] = {}
         """Starts of each trial, less those in packs that were dissolved."""
         self.packs: dict[int, list[int]] = {}
-        """Trials of each execution, by its key, in the order in which they were given to it."""
+        """Trials of each execution, in the order in which they were given to it, by the first one;
+        of several that began with one trial, those of the last."""
+        self._pack_of: dict[int, list[int]] = {}
+        """The same by the execution's key."""
         self.most_pending: int | None = None
         self.stopping = False
         self._read_at = 0.0
@@ -178,20 +184,20 @@ class World(Checked):
         return self._elsewhere(begun_seconds)
 
     def submit(self, start: ExecutionStart) -> None:
-        key = start.key
+        key, first = start.key, start.group[0].trial.number
         process = self.machine.process_on(start.placement.devices)
         process.n_executions += 1
-        execution = Hosted(key, start.placement, len(start.group), process)
+        execution = Hosted(key, first, start.placement, len(start.group), process)
         self.machine.executions[key] = execution
-        self.packs[key] = []
+        self.packs[first] = self._pack_of[key] = []
         for trial in [w.trial for w in start.group]:
             self.feed(key, trial)
         self._check_admission(execution)
-        self._at(self.plans[key].hosted_after, partial(self._host, execution))
+        self._at(self.plans[first].hosted_after, partial(self._host, execution))
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
         assert not self.stopping, "a trial started after Ctrl-C"
-        self.packs[key].append(trial.number)
+        self._pack_of[key].append(trial.number)
         self.started.append(trial.number)
         execution = self.machine.executions.get(key)
         if execution is None or execution.over:
@@ -334,7 +340,7 @@ class World(Checked):
         if not execution.lanes:
             execution.over = True
             execution.process.n_executions -= 1
-            self._at(RELEASED_AFTER, partial(self._release, execution.key))
+            self._at(self.released_after, partial(self._release, execution.key))
 
     def _pass_on(self, execution: Hosted, outcome: TrialOutcome) -> None:
         """Tell the main thread how a trial has ended."""
@@ -350,23 +356,27 @@ class World(Checked):
     def run(self, left: Sequence[int] = ()) -> None:
         """Until the loop is done, then check that the books are straight; the trials `left` may be
         held back for good."""
+        self.go_to_end()
+        if not self.stopping:
+            held_back = [waiting.trial.number for waiting in self.loop.queue.deferred]
+            assert set(held_back) <= set(left), "a trial waits for nobody"
+            everyone = list(range(len(self.plans)))
+            assert sorted([*self.told, *held_back]) == everyone, "a trial got lost"
+
+    def go_to_end(self) -> None:
+        """Let everything happen until the loop is done, and all reservations are back."""
         self._read()
         for fault in self.faults:
             self._at(fault.from_seconds, self._break_down)
         if self.stop_at is not None:
             self._at(self.stop_at, partial(self._post, SignalReceived(StopReason.INTERRUPTED)))
-        for _ in range(5_000):
+        for _ in range(self.max_events):
             if self.loop.done:
                 break
             self._go_on()
             self._check_memory()
         assert self.loop.done, "the sweep never ends"
         assert self.ledger.snapshot().reservations == (), "a reservation was not given back"
-        if not self.stopping:
-            held_back = [waiting.trial.number for waiting in self.loop.queue.deferred]
-            assert set(held_back) <= set(left), "a trial waits for nobody"
-            everyone = list(range(len(self.plans)))
-            assert sorted([*self.told, *held_back]) == everyone, "a trial got lost"
 
     def _go_on(self) -> None:
         """Let the next thing happen."""

@@ -36,7 +36,7 @@ class Shared(World):
 
     def _check_admission(self, new: Hosted) -> None:
         super()._check_admission(new)
-        self.nodes[new.key] = node = new.placement.node
+        self.nodes[new.first] = node = new.placement.node
         running = [e for e in self.machine.executions.values() if e.placement.node == node]
         assert len(running) <= N_CORES, "more trials than cores"
         host = host_device_of(node)
@@ -45,7 +45,7 @@ class Shared(World):
 
     def _beside_bytes(self, node: str) -> int:
         """Main memory that processes on GPUs have, or will."""
-        busy = {e.process: self.plans[e.key].host_bytes for e in self.machine.executions.values()}
+        busy = {e.process: self.plans[e.first].host_bytes for e in self.machine.executions.values()}
         everyone = {*self.machine.processes, *busy}
         on_gpus = [p for p in everyone if not p.devices[0].on_host and p.address.node == node]
         return sum(max(p.host_bytes, busy.get(p, 0)) for p in on_gpus)

@@ -29,7 +29,7 @@ class Telling(World):
 
     def submit(self, start: ExecutionStart) -> None:
         super().submit(start)
-        promised = self.promised.setdefault(start.key, [])
+        promised = self.promised.setdefault(start.group[0].trial.number, [])
         promised.append(start.placement.shares[0].reservation_bytes)
 
     def _end_lane(self, execution: Hosted, lane: Lane) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from automl.admission.accounting.device_table import DeviceTable
@@ -14,20 +16,28 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
-from automl.running.loop.messages import DeviceShortage, DevicesRead, ExecutionStart, PackKind
+from automl.running.loop.messages import (
+    DeviceShortage,
+    DevicesRead,
+    ExecutionStart,
+    LoopMessage,
+    PackKind,
+    TrialEnded,
+)
 from automl.trial import (
     LOCAL_NODE,
     DeviceId,
     DeviceKind,
     FailedOutcome,
     FinishedOutcome,
+    InterruptedOutcome,
     ResourceRequest,
     kind_of_label,
     label_seen_from,
     node_of_label,
 )
 from tests.places import placed
-from tests.running.loop.simulated_machine import Plan
+from tests.running.loop.simulated_machine import Hosted, Lane, Plan
 from tests.running.loop.simulator import World
 
 GB = 1000**3
@@ -45,7 +55,7 @@ class Watched(World):
 
     def submit(self, start: ExecutionStart) -> None:
         super().submit(start)
-        self.places[start.key] = start.placement.devices
+        self.places[start.group[0].trial.number] = start.placement.devices
 
 
 @st.composite
@@ -147,6 +157,95 @@ def test_a_trial_goes_on_elsewhere_however_often_its_node_is_lost() -> None:
     world.run()
     assert [type(world.told[n]) for n in range(2)] == [FinishedOutcome, FinishedOutcome]
     assert [world.attempts[n] for n in range(2)] == [4, 4]
+
+
+@dataclass
+class LosingANode(Watched):
+    """`node-1` is lost for a while: what trains there is interrupted, and so is at once what is
+    started there meanwhile."""
+
+    lost_seconds: tuple[float, float] = (2.0, 8.0)
+    still_read: bool = False
+    """Readings show the node all the same, as when it takes no trial for another cause."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.n_starts_lost = self.n_readings_lost = 0
+        self.heard = False
+        """The main thread was told."""
+        self._at(self.lost_seconds[0], self._lose_all)
+
+    def is_lost(self, node: str) -> bool:
+        begin, end = self.lost_seconds
+        return node == "node-1" and begin <= self.now < end
+
+    def submit(self, start: ExecutionStart) -> None:
+        super().submit(start)
+        if self.is_lost(start.placement.node):
+            assert not self.heard or self.still_read, "started on a node that is lost"
+            self.n_starts_lost += 1
+
+    def _begin_lane(self, execution: Hosted, lane: Lane) -> None:
+        if self.is_lost(execution.placement.node):
+            self._at(0.0, partial(self._lose, execution, lane))
+
+    def _lose_all(self) -> None:
+        for execution in list(self.machine.executions.values()):
+            for lane in list(execution.lanes.values()):
+                if self.is_lost(execution.placement.node):
+                    self._lose(execution, lane)
+
+    def _lose(self, execution: Hosted, lane: Lane) -> None:
+        if lane in execution.lanes.values():
+            lost = InterruptedOutcome(lane.number, self.now, "node lost", node_lost=True)
+            self._tell_end(execution, lost)
+
+    def _handle(self, message: LoopMessage) -> None:
+        if isinstance(message, TrialEnded) and isinstance(message.outcome, InterruptedOutcome):
+            self.heard = True
+        super()._handle(message)
+
+    def _end_reading(self, asked: DeviceReading) -> None:
+        self.n_readings_lost += self.is_lost("node-1")
+        if not self.still_read:
+            there = tuple(d for d in asked.devices if not self.is_lost(d.address.node))
+            asked = replace(asked, devices=there)
+        super()._end_reading(asked)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=8),
+    n_devices=st.integers(0, 2),
+    begins=st.floats(0.1, 4),
+    lasts=st.floats(0.1, 6),
+    still_read=st.booleans(),
+    told_after=st.sampled_from([0.0, 0.3]),
+    released_after=st.sampled_from([0.0, 0.1]),
+)
+@example(
+    sizes=[4, 4, 4],
+    n_devices=1,
+    begins=1.0,
+    lasts=3.0,
+    still_read=True,
+    told_after=0.0,
+    released_after=0.0,
+)
+def test_a_lost_node_gets_no_trial_and_a_place_that_loses_them_one_for_each_reading(
+    sizes: list[int], n_devices: int, begins: float, lasts: float, **how: Any
+) -> None:
+    """`n_devices`: GPUs of each trial; 0: they train on the machine itself."""
+    devices = TWO_NODES if n_devices else {f"node-{n}/host": 24 * GB for n in (1, 2)}
+    planned = [Plan(n * GB, n * GB, seconds=3.0, n_devices=n_devices or 1) for n in sizes]
+    lost_seconds = (begins, begins + lasts)
+    limits = AdmissionLimits(3, 0, 5.0)
+    world = LosingANode(
+        devices, planned, own_processes=True, limits=limits, lost_seconds=lost_seconds, **how
+    )
+    world.run()
+    assert world.n_starts_lost <= 3 * (1 + world.n_readings_lost)
+    assert all(isinstance(outcome, FinishedOutcome) for outcome in world.told.values())
 
 
 def test_each_machine_of_a_cluster_trains_as_many_as_it_says() -> None:

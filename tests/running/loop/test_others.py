@@ -65,9 +65,10 @@ def read(at: float) -> DevicesRead:
 
 def over(loop: SweepLoop, number: int) -> None:
     """Its reservation is back."""
-    with loop.ledger.releasing(number):
+    (key,) = (key for key, execution in loop.executions.items() if number in execution.members)
+    with loop.ledger.releasing(key):
         pass
-    loop.handle(ReservationReleased(number), 1.0)
+    loop.handle(ReservationReleased(key), 1.0)
 
 
 def end(loop: SweepLoop, number: int) -> None:

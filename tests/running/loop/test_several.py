@@ -37,7 +37,7 @@ class Several(World):
 
     def submit(self, start: ExecutionStart) -> None:
         super().submit(start)
-        number = start.key
+        number = start.group[0].trial.number
         self.waited[number] = self.now - self.headed_at.get(number, self.now)
 
     def _handle(self, message: LoopMessage) -> None:

@@ -135,11 +135,16 @@ def test_a_trial_that_is_given_back_comes_next(lab: Config) -> None:
         ({"value": 0.5}, {"state": ToldState.finished}, {"state": ToldState.failed}),
         ({"value": math.nan}, {"value": math.nan}, {"value": 0.5}),
         (
-            {"state": ToldState.failed},
-            {"state": ToldState.failed, "reason": "late"},
+            {"state": ToldState.failed, "reason": "no flask"},
+            {"state": ToldState.failed, "reason": "no flask"},
             {"value": 1.0},
         ),
         ({"state": ToldState.pruned}, {"step": 3, "value": 1.0}, {"value": 0.5}),
+        (
+            {"state": ToldState.pruned, "value": 0.5},
+            {"state": ToldState.pruned},
+            {"state": ToldState.pruned, "value": 0.25},
+        ),
     ],
 )
 def test_the_same_may_be_told_twice_and_nothing_else(
@@ -148,7 +153,7 @@ def test_the_same_may_be_told_twice_and_nothing_else(
     ask(lab)
     told = tell(lab, 0, **first)
     n_events = (Path(lab.study.dir) / "lab" / "events.log").read_bytes()
-    assert tell(lab, 0, **again).values["state"] == told.values["state"]
+    assert tell(lab, 0, **again).text == told.text, "the cause of a failure, too"
     with pytest.raises(ConfigError, match="a trial that has ended stays as it is"):
         tell(lab, 0, **other)
     assert (Path(lab.study.dir) / "lab" / "events.log").read_bytes() == n_events

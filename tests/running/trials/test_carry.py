@@ -15,7 +15,7 @@ from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import ExecutorCapabilities, InlineExecutor
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.event_log import EventLog, read_events
-from automl.running.display.viewer import seconds_left, seconds_per_step
+from automl.running.display.viewer import seconds_per_step
 from automl.running.loop.messages import (
     LoopMessage,
     ReservationReleased,
@@ -133,9 +133,8 @@ class Scene:
             if stopping:
                 carrier.stopping.set()
             self.ledger.reserve(KEY, GPU)
-            feed = carrier.open_feed(
-                [TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)], GPU
-            )
+            spec = TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)
+            feed = carrier.open_feed(KEY, [spec], GPU)
             carrier.carry(KEY, feed, GPU, request)
         return executor
 
@@ -382,11 +381,3 @@ def test_the_pace_is_told_between_the_first_report_of_this_execution_and_the_las
         ProcessHosted(KEY, 0.5, PROCESS), REPORT, replace(REPORT, step=REPORT.step + 1), FINISHED
     )
     assert scene.carrier.first == {}
-
-
-def test_no_longer_is_left_than_the_time_given() -> None:
-    assert seconds_left(10.0, 2, 4, None) == 20.0
-    assert seconds_left(10.0, 2, 4, 60.0) == 20.0
-    assert seconds_left(10.0, 2, 400, 60.0) == 50.0
-    assert seconds_left(61.0, 2, 400, 60.0) is None
-    assert seconds_left(10.0, 0, 4, 60.0) is None

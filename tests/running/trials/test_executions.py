@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rich.console import Console
 
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.limits import AdmissionLimits
@@ -24,7 +21,6 @@ from automl.execution.executor import InlineExecutor
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.event_log import EventLog, read_events
 from automl.record.study_directory import StudyDirectory
-from automl.running.display.live_display import PlainDisplay
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
@@ -32,7 +28,6 @@ from automl.running.loop.messages import (
     LoopMessage,
     PlannedTrial,
     ReservationReleased,
-    SignalReceived,
     StopReason,
     WaitingTrial,
 )
@@ -43,7 +38,6 @@ from automl.running.trials.executions import (
     JOIN_SECONDS,
     ExecutionPool,
     grace_period,
-    signals_as_messages,
 )
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
@@ -304,37 +298,3 @@ def test_errors_on_the_way_out_hold_nobody_up(scene: Scene) -> None:
         raise KeyboardInterrupt
     assert isinstance(scene.loop.error, KeyboardInterrupt)
     assert scene.trials.n_running == 0
-
-
-# --- signals --------------------------------------------------------------------------------------
-
-
-def test_a_closed_terminal_is_told_once_however_often_it_signals() -> None:
-    told: list[LoopMessage] = []
-    display = PlainDisplay(Console(file=io.StringIO()))
-    with signals_as_messages(told.append, display, "they stop", at_once=pytest.fail):
-        for _ in range(3):
-            signal.raise_signal(signal.SIGHUP)
-    assert told == [SignalReceived(StopReason.TERMINATED)]
-
-
-def test_a_signal_that_comes_twice_at_once_is_one() -> None:
-    """`timeout` sends it to the program, and then to the whole group."""
-    told: list[LoopMessage] = []
-    display = PlainDisplay(Console(file=io.StringIO()))
-    with signals_as_messages(told.append, display, "they stop", at_once=pytest.fail):
-        for _ in range(2):
-            signal.raise_signal(signal.SIGTERM)
-    assert told == [SignalReceived(StopReason.TERMINATED)]
-
-
-def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
-    told: list[LoopMessage] = []
-    display = PlainDisplay(Console(file=io.StringIO()))
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with signals_as_messages(told.append, display, "they stop"):
-            signal.raise_signal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert told == []

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.trial import DeviceShare, MemoryPeakMeasured, Placement
+from automl.trial import DeviceShare, MemoryPeakMeasured, Placement, ProcessHosted
 from tests.places import device_id, placed, process_id
 
 GIB = 2**30
 A, B = device_id("GPU-a"), device_id("GPU-b")
+
+
+def hosted(trial: int, pid: int) -> ProcessHosted:
+    return ProcessHosted(trial, 0.0, process_id(pid))
 
 
 class Told:
@@ -42,7 +46,7 @@ def process(pid: int, gib: float, started_by: int | None = None) -> DeviceProces
 
 def test_its_processes_count_and_growth_is_told_again() -> None:
     peaks, told = ProgramPeaks(), Told()
-    peaks.begin(7, process_id(10), placed("GPU-a", 1), told)
+    peaks.begin(7, hosted(7, 10), placed("GPU-a", 1), told)
     stranger = process(99, 5)
     peaks.read(reading(11, stranger))
     peaks.read(reading(9, stranger, process(11, 1, started_by=10), process(12, 1, started_by=10)))
@@ -55,7 +59,7 @@ def test_its_processes_count_and_growth_is_told_again() -> None:
 def test_where_nobody_is_named_the_device_tells_what_it_lost() -> None:
     peaks, told = ProgramPeaks(), Told()
     peaks.read(reading(15))
-    peaks.begin(7, process_id(10), placed("GPU-a", 1), told)
+    peaks.begin(7, hosted(7, 10), placed("GPU-a", 1), told)
     peaks.read(reading(12, DeviceProcess(3)))
     assert told.sizes == [3 * GIB]
 
@@ -63,8 +67,8 @@ def test_where_nobody_is_named_the_device_tells_what_it_lost() -> None:
 def test_of_two_programs_on_one_device_neither_has_lost_it() -> None:
     peaks, told = ProgramPeaks(), Told()
     peaks.read(reading(15))
-    peaks.begin(7, process_id(10), placed("GPU-a", 1), told)
-    peaks.begin(8, process_id(20), placed("GPU-a", 1), told)
+    peaks.begin(7, hosted(7, 10), placed("GPU-a", 1), told)
+    peaks.begin(8, hosted(8, 20), placed("GPU-a", 1), told)
     peaks.read(reading(12))
     assert told.sizes == []
 
@@ -73,14 +77,14 @@ def test_each_of_several_devices_is_told() -> None:
     peaks, told = ProgramPeaks(), Told()
     peaks.read(reading(15, other_gib=16))
     both = Placement((DeviceShare(A, "a GPU", 1), DeviceShare(B, "a GPU", 1)))
-    peaks.begin(7, process_id(10), both, told)
+    peaks.begin(7, hosted(7, 10), both, told)
     peaks.read(reading(12, other_gib=14))
     assert [peak.on_each_bytes for peak in told.peaks] == [(3 * GIB, 2 * GIB)]
 
 
 def test_nothing_is_told_after_its_end() -> None:
     peaks, told = ProgramPeaks(), Told()
-    peaks.begin(7, process_id(10), placed("GPU-a", 1), told)
+    peaks.begin(7, hosted(7, 10), placed("GPU-a", 1), told)
     peaks.end(7)
     peaks.read(reading(9, process(11, 2, started_by=10)))
     assert told.sizes == []

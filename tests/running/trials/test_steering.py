@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -82,6 +83,30 @@ def test_points_that_no_command_writes_are_refused(
     answered = answer(directory, "enqueue", arguments)
     assert not answered.done
     assert "it cannot be read" in answered.text
+
+
+def test_a_point_of_a_complete_study_waits_for_a_larger_total(directory: StudyDirectory) -> None:
+    FolderRequestQueue(directory.path).write("enqueue", {"points": [{"lr": 0.5}]})
+    requests = FolderRequestQueue(directory.path, since=time.time() + 1.0)
+    study = SimpleNamespace(by_request={}, suggester=None, n_asked=9)
+    outside = SimpleNamespace(end_leases=lambda now: [], leave_free=list)
+    prepared = SimpleNamespace(how_to_go_on=lambda n_trials: f"resume study.n_trials={n_trials}")
+    parts: Any = SimpleNamespace(
+        requests=requests,
+        study=study,
+        others=NoPeerSweeps(),
+        outside=outside,
+        prepared=prepared,
+    )
+    loop: Any = SimpleNamespace(stop=None, running={}, asking=SimpleNamespace(n_trials=9))
+    holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
+    nothing: Any = None
+    steering = StudySteering(parts, loop, nothing, holds, nothing, nothing)
+    (line,) = steering.look(0.0)
+    assert "1 more, and 0 of study.n_trials=9 left" in line
+    assert line.endswith("resume study.n_trials=10")
+    assert steering.look(9.0) == [], "it is told once"
+    assert len(requests.pending()) == 1, "the next sweep has it, too"
 
 
 # --- sweeps that share a study --------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_a_trial_begins_without_what_was_drawn_ahead(study: Study, tmp_path: Pat
             executor=executor, log=log, study=study, ledger=Ledger(), post=lambda message: None
         )
         spec = TrialSpec(0, {"depth": 2, "width": 3}, "", 0, drawn_ahead=["depth"])
-        assert carrier.open_feed([spec], GPU).next() == spec
+        assert carrier.open_feed(0, [spec], GPU).next() == spec
     (started,) = [event for event, _ in read_events(tmp_path / "events.log")]
     assert isinstance(started, TrialStarted)
     assert started.params == {"width": 3}
@@ -214,7 +214,7 @@ def test_a_param_is_logged_before_the_trial_has_it(
             ledger=Ledger(),
             post=post,
         )
-        feed = carrier.open_feed([TrialSpec(0, {}, "", 0)], GPU)
+        feed = carrier.open_feed(0, [TrialSpec(0, {}, "", 0)], GPU)
         if stopping:
             carrier.stopping.set()
         reply = feed.answer(ParamQuestion(0, "lr", LR))

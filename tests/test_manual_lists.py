@@ -1,0 +1,114 @@
+"""Where a page lists what the code has a table of, both have the same names."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from automl.config import Config, ExportFormat
+from automl.config.metrics import LOSSES, METRIC_OF_LOSS, METRICS_OF_TASK
+from automl.models.family import load_families
+from tests.manuals import MANUALS, ROOT, section
+
+CODE = ROOT / "automl"
+WORD = r'`(?:[\w.]+=)?"?(\w+)"?`'
+OPTIONS = {
+    group: {file.stem for file in (ROOT / "conf" / group).glob("*.yaml")}
+    for group in ("sampler", "pruner", "model")
+}
+"""The options of each group that a page lists."""
+
+
+def rows(page: Path, begin: str) -> list[list[str]]:
+    """Return the cells of the rows of tables whose first cell begins so."""
+    lines = page.read_text("utf-8").splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith(f"| {begin}")]
+
+
+def words(cells: str) -> set[str]:
+    return set(re.findall(WORD, cells))
+
+
+def enum_settings(cls: type = Config, prefix: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Yield each setting that has one of a few words, with these."""
+    for name, hint in typing.get_type_hints(cls).items():
+        for kind in typing.get_args(hint) or (hint,):
+            if isinstance(kind, type) and issubclass(kind, enum.Enum):
+                yield f"{prefix}{name}", {str(member.value) for member in kind}
+            elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+                yield from enum_settings(kind, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("group", ["sampler", "pruner"])
+def test_a_table_of_options_has_all_of_them(group: str) -> None:
+    modules = {file.stem for file in (CODE / "search" / f"{group}s").glob("*.py")}
+    assert OPTIONS[group] <= modules
+    found = {page: rows(page, f"`{group}=") for page in MANUALS}
+    pages = [page for page, lists in found.items() if len(lists) > 2]
+    assert ROOT / "conf" / group / "README.md" in pages
+    for page in (*pages, ROOT / "conf" / "README.md"):
+        listed = set().union(*(words(cells[0]) for cells in found[page]))
+        assert OPTIONS[group] <= listed <= OPTIONS[group] | OPTIONS["pruner"], page
+
+
+def test_the_families_are_those_of_the_pages() -> None:
+    families = set(load_families())
+    page = (ROOT / "conf" / "model" / "README.md").read_text("utf-8")
+    table = page.split("| `model=` | is |", 1)[1].split("\n\n", 1)[0]
+    listed = {name for line in table.splitlines()[2:] for name in words(line.split(" | ")[0])}
+    assert listed - {"csv"} == OPTIONS["model"] - {"default"} == families | {"auto"}
+    params = page.split("| family | what its trials", 1)[1].split("\n\n", 1)[0]
+    listed = {name for line in params.splitlines()[2:] for name in words(line.split(" | ")[0])}
+    assert listed == families - {"auto", "python"}
+
+
+def test_the_export_formats_are_those_of_the_page() -> None:
+    table = [line for line in section("Formats").splitlines() if line.startswith("|")]
+    formats = {kind.value for kind in ExportFormat}
+    assert set().union(*(words(line.split(" | ")[0]) for line in table[2:])) == formats
+    by_family = {name: family.export_formats for name, family in load_families().items()}
+    columns = table[0].split(" | ")
+    exported = {name for name, kinds in by_family.items() if kinds} - {"auto"}
+    assert words(" ".join(columns[1:])) == exported
+    for line in table[2:]:
+        cells = line.split(" | ")
+        (kind,) = words(cells[0])
+        for column, cell in zip(columns[1:4], cells[1:4], strict=True):
+            for name in words(column):
+                assert (ExportFormat(kind) in by_family[name]) == (cell != "no"), (name, kind)
+
+
+def test_the_metrics_are_those_of_the_page() -> None:
+    table = [line for line in section("The metrics").splitlines() if line.startswith("| `")]
+    listed = set().union(*(words(line.split(" | ")[0]) for line in table))
+    of_tasks = set().union(*METRICS_OF_TASK.values())
+    assert listed == of_tasks | {*METRIC_OF_LOSS.values()}
+
+
+def test_the_losses_are_those_of_the_page() -> None:
+    (cells,) = rows(ROOT / "conf" / "README.md", "`training.loss=")
+    in_words = {"auto", "cross_entropy", "squared_error"}
+    assert words(cells[0].split(";")[0]) == {*LOSSES} - in_words
+    assert "cross entropy of classes, squared error of numbers" in cells[-1]
+
+
+def test_a_setting_of_a_few_words_has_all_of_them_in_its_rows() -> None:
+    compared = 0
+    for key, values in enum_settings():
+        found = [cells for page in MANUALS for cells in rows(page, "`") if f"`{key}" in cells[0]]
+        found = [cells for cells in found if len(cells) == 3]
+        if not found:
+            continue
+        listed = set().union(*(words(" ".join(cells)) for cells in found))
+        assert values <= listed, f"{key}: {values - listed} in no row"
+        for cell in (cells[0] for cells in found if cells[0].startswith(f"`{key}=")):
+            alone = cell if "." not in cell.removeprefix(f"`{key}") else cell.split(",")[0]
+            assert words(alone) <= values, cell
+        compared += 1
+    assert compared > 15
