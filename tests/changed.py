@@ -1,0 +1,104 @@
+"""Print the test files that are near to what a change touched (`make check changed=true`).
+
+A test file is near to a module that it reaches by at most `MAX_IMPORTS` imports; an entry in a text,
+such as `"automl.a.b:function"`, counts as one. Some tests are near to every change. CI runs all.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from pathlib import Path
+
+from tests.test_layers import imported
+
+ROOT = Path(__file__).parents[1]
+MAX_IMPORTS = 2
+ALWAYS = (
+    "tests/test_layers.py",
+    "tests/test_style.py",
+    "tests/end_to_end/test_command.py",
+    "tests/end_to_end/test_resume.py",
+    "tests/end_to_end/test_sweep.py",
+)
+"""What nearly every change can break."""
+BY_TEXT = {
+    r".*\.md": ("tests/cli/test_manuals.py", "tests/end_to_end/test_readme.py"),
+    r"conf/.*\.yaml": ("tests/cli",),
+    r"pyproject\.toml|constraints\.txt|Makefile": ("tests/test_makefile.py", "tests/test_wheel.py"),
+    r"experiments/recipes/.*": ("tests/recipes",),
+    r"experiments/.*": ("tests/experiments", "tests/test_experiments.py"),
+}
+"""The tests that read files which are no modules, by a pattern of their paths."""
+ENTRY = re.compile(r"((?:automl|tests)(?:\.\w+)+)(?::\w+)?")
+
+
+def module_files() -> dict[str, Path]:
+    """Return the modules of the package and of its tests, by their dotted names."""
+    found = {}
+    for folder in ("automl", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def named_modules(source: str, modules: Set[str]) -> set[str]:
+    """Return the modules that a source text imports or names in a text of its own."""
+    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
+    entries = (ENTRY.fullmatch(text) for text in texts if isinstance(text, str))
+    return imported(source, modules) | ({e[1] for e in entries if e} & modules)
+
+
+def near_modules(
+    changed: Iterable[str], named_by: Mapping[str, Set[str]], max_imports: int = MAX_IMPORTS
+) -> set[str]:
+    """Return the changed modules and all that reach one by at most `max_imports` imports.
+
+    `named_by` has the modules that each module imports.
+    """
+    importers = defaultdict(set)
+    for name, others in named_by.items():
+        for other in others:
+            importers[other].add(name)
+    near, edge = set(changed), set(changed)
+    for _ in range(max_imports):
+        edge = {importer for name in edge for importer in importers[name]} - near
+        near |= edge
+    return near
+
+
+def changed_paths(base: str) -> list[str]:
+    """Return the files that differ from where this branch left `base`, new ones included."""
+    fork = _git("merge-base", "HEAD", base)[0]
+    if fork == _git("rev-parse", "HEAD")[0] and not _git("status", "--porcelain"):
+        fork = "HEAD~1"  # nothing differs: the last commit is meant
+    return [*_git("diff", "--name-only", fork), *_git("ls-files", "--others", "--exclude-standard")]
+
+
+def near_tests(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the test files and folders near to the changed paths, those that always run first."""
+    files = module_files()
+    named_by = {name: named_modules(path.read_text("utf-8"), set(files)) for name, path in files.items()}
+    names = {str(path.relative_to(ROOT)): name for name, path in files.items()}
+    near = near_modules({names[path] for path in paths if path in names}, named_by)
+    tests = {path for path, name in names.items() if name in near and "/test_" in path}
+    for pattern, others in BY_TEXT.items():
+        if any(re.fullmatch(pattern, path) for path in paths):
+            tests |= set(others)
+    yield from ALWAYS
+    yield from sorted(tests - set(ALWAYS))
+
+
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(near_tests(changed_paths(os.environ.get("BASE", "main")))) + "\n")
