@@ -230,7 +230,8 @@ class DurableWorld(World):
             self.acknowledged.saved[lane.number] = step
 
     def _pass_on(self, execution: Hosted, outcome: TrialOutcome) -> None:
-        reports, on_events = (of.pop(outcome.trial) for of in (self._reports, self._on_events))
+        reports = self._reports.pop(outcome.trial)
+        on_events = self._on_events.pop(outcome.trial)
         if isinstance(outcome, FinishedOutcome):
             reports.write()
             assert reports.best_value is not None
