@@ -17,9 +17,9 @@ sweep: .venv/installed ## Install into .venv, then sweep the generated disc set 
 FOREIGN := tests/integrations tests/tracking/inside/test_hugging_face.py
 
 test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
-	$(BIN)/python -m pytest $(FOREIGN:%=--ignore=%)
+	$(BIN)/python -m pytest $(FOREIGN:%=--ignore=%) $(if $(changed),$$($(BIN)/python -m tests.changed))
 
-check: format lint sizes test-and-types ## Before each commit: format, lint, types, tests (CI: check and slow)
+check: format lint sizes test-and-types ## Before each commit: format, lint, types, tests (changed=true: those near to the change)
 
 slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FOREIGN:%=--ignore=%)

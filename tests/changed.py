@@ -1,7 +1,7 @@
 """Print the test files that are near to what a change touched (`make check changed=true`).
 
-A test file is near to a module that it reaches by at most `MAX_IMPORTS` imports; an entry in a text,
-such as `"automl.a.b:function"`, counts as one. Some tests are near to every change. CI runs all.
+A test file is near to a module that it reaches by at most `MAX_IMPORTS` imports; a text such as
+`"automl.a.b:function"` counts as an import. Some tests are near to every change. CI runs all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ALWAYS = (
 )
 """What nearly every change can break."""
 BY_TEXT = {
-    r".*\.md": ("tests/cli/test_manuals.py", "tests/end_to_end/test_readme.py"),
-    r"conf/.*\.yaml": ("tests/cli",),
+    r".*\.md": ("tests/end_to_end/test_readme.py", "tests/test_manual_lists.py"),
+    r"conf/.*\.yaml": ("tests/cli", "tests/test_manual_lists.py"),
     r"pyproject\.toml|constraints\.txt|Makefile": ("tests/test_makefile.py", "tests/test_wheel.py"),
     r"experiments/recipes/.*": ("tests/recipes",),
     r"experiments/.*": ("tests/experiments", "tests/test_experiments.py"),
@@ -84,7 +84,9 @@ def changed_paths(base: str) -> list[str]:
 def near_tests(paths: Iterable[str]) -> Iterator[str]:
     """Yield the test files and folders near to the changed paths, those that always run first."""
     files = module_files()
-    named_by = {name: named_modules(path.read_text("utf-8"), set(files)) for name, path in files.items()}
+    named_by = {
+        name: named_modules(path.read_text("utf-8"), set(files)) for name, path in files.items()
+    }
     names = {str(path.relative_to(ROOT)): name for name, path in files.items()}
     near = near_modules({names[path] for path in paths if path in names}, named_by)
     tests = {path for path, name in names.items() if name in near and "/test_" in path}
