@@ -6,13 +6,13 @@ A test file is near to a module that it reaches by at most `MAX_IMPORTS` imports
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 from tests.test_layers import imported
@@ -35,7 +35,7 @@ BY_TEXT = {
     r"experiments/.*": ("tests/experiments", "tests/test_experiments.py"),
 }
 """The tests that read files which are no modules, by a pattern of their paths."""
-ENTRY = re.compile(r"((?:automl|tests)(?:\.\w+)+)(?::\w+)?")
+ENTRY = re.compile(r"""["']((?:automl|tests)(?:\.\w+)+)(?::\w+)?["']""")
 
 
 def module_files() -> dict[str, Path]:
@@ -50,9 +50,14 @@ def module_files() -> dict[str, Path]:
 
 def named_modules(source: str, modules: Set[str]) -> set[str]:
     """Return the modules that a source text imports or names in a text of its own."""
-    texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
-    entries = (ENTRY.fullmatch(text) for text in texts if isinstance(text, str))
-    return imported(source, modules) | ({e[1] for e in entries if e} & modules)
+    return imported(source, modules) | (set(ENTRY.findall(source)) & modules)
+
+
+@cache
+def named_by_module() -> Mapping[str, Set[str]]:
+    """Return what each module of the package and of its tests names."""
+    files = module_files()
+    return {n: named_modules(path.read_text("utf-8"), set(files)) for n, path in files.items()}
 
 
 def near_modules(
@@ -83,12 +88,8 @@ def changed_paths(base: str) -> list[str]:
 
 def near_tests(paths: Iterable[str]) -> Iterator[str]:
     """Yield the test files and folders near to the changed paths, those that always run first."""
-    files = module_files()
-    named_by = {
-        name: named_modules(path.read_text("utf-8"), set(files)) for name, path in files.items()
-    }
-    names = {str(path.relative_to(ROOT)): name for name, path in files.items()}
-    near = near_modules({names[path] for path in paths if path in names}, named_by)
+    names = {str(path.relative_to(ROOT)): name for name, path in module_files().items()}
+    near = near_modules({names[path] for path in paths if path in names}, named_by_module())
     tests = {path for path, name in names.items() if name in near and "/test_" in path}
     for pattern, others in BY_TEXT.items():
         if any(re.fullmatch(pattern, path) for path in paths):
