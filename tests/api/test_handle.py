@@ -46,7 +46,7 @@ def test_the_best_trial_gives_its_model_or_its_state() -> None:
     assert disc.best.load().predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [1, 0]
     function = automl.open_study("function", dir=str(STORED))
     assert set(function.best.load()) == {"epoch"}
-    assert repr(function).startswith("<study function: 1 running, 3 finished; best val_loss 0.")
+    assert repr(function).startswith("<study function: 1 interrupted, 3 finished; best val_loss 0.")
     assert f" by trial {function.best.number} (" in repr(function)
     assert function.best.path == function.best.checkpoint_file()
 

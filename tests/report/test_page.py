@@ -156,7 +156,7 @@ def test_a_study_without_a_result_says_so_and_why(tmp_path: Path) -> None:
     ]
     page = page_of(write_study(tmp_path / "any", events))
     assert "No result yet" in page.text
-    assert "1 of 1 trials failed with ValueError: lr is too large (in trial 0)." in page.text
+    assert "1 of 1 trial failed with ValueError: lr is too large (in trial 0)." in page.text
     assert "logs/trial-00000.log" in page.text
 
 

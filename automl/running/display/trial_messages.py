@@ -107,8 +107,8 @@ class ReturnedValues:
             f"trial {outcome.trial} returned {fit_line(name)} {returned:.6g}, and its best report "
             f"has {reported:.6g} (further trials are not listed). The returned number is the "
             "trial's value, by which trials rank and the sampler learns; curves, pruning and "
-            "best.pt go by reports. To have the best report as the value, return None; to have "
-            "one number everywhere, report what is returned"
+            "the kept model go by reports. To have the best report as the value, return None; to "
+            "have one number everywhere, report what is returned"
         )
 
 
