@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from automl.record.signal_receiver import ECHO_SECONDS
 from automl.record.stop_signals import STOP_SIGNALS
 from automl.record.studies import read_study
-from tests.end_to_end.program import Done, Program, Running, mine
+from tests.end_to_end.program import Done, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
 
 N_TRIALS = 3
@@ -112,8 +112,9 @@ def told_command(done: Done) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @settings(
-    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(number=st.sampled_from(STOP_SIGNALS), n_lines=st.integers(1, 18))
 @example(number=signal.SIGUSR1, n_lines=1)
@@ -123,8 +124,10 @@ def test_a_signal_at_any_line_has_its_code_and_what_it_says_goes_on(
 ) -> None:
     with in_a_folder(tmp_path, empty_database) as apart:
         running = apart.start(*WORDS, *mine("speaks"))
-        while running.stdout.count("\n") < n_lines and running.process.poll() is None:
-            time.sleep(0.001)
+        wait_until(
+            lambda: running.stdout.count("\n") >= n_lines or running.process.poll() is not None,
+            "the line",
+        )
         has_ended = "see it all: " in running.stdout
         running.process.send_signal(number)  # does nothing to one that has ended
         done = running.wait()

@@ -18,10 +18,8 @@ from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import write_durably
 from automl.record.studies import is_study_held
-from automl.record.study_directory import (
-    StudyDirectory,
-    make_study_name,
-)
+from automl.record.study_directory import StudyDirectory, holding_for, make_study_name
+from automl.running.setup.parts import open_study_directory
 from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
 
@@ -108,6 +106,13 @@ def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
             StudyDirectory.open(settings(tmp_path), must_exist=False)
     assert "python -m automl status study.name=brave-otter" in str(caught.value)
     assert not is_study_held(directory.path)
+
+
+@pytest.mark.parametrize("command", ["refit", "release"])
+def test_the_sweep_of_another_command_is_a_sweep(command: str, tmp_path: Path) -> None:
+    study = settings(tmp_path)
+    with holding_for(command), open_study_directory(study, must_exist=False) as directory:
+        assert is_study_held(directory.path)
 
 
 def test_a_study_whose_trials_run_on_stays_locked(tmp_path: Path) -> None:

@@ -34,8 +34,13 @@ from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.lease import this_holder
-from automl.record.studies import read_study
-from automl.record.study_directory import StudyDirectory, settle_place
+from automl.record.studies import SWEEP_COMMANDS, read_study
+from automl.record.study_directory import (
+    StudyDirectory,
+    holding_for,
+    open_joined_folder,
+    settle_place,
+)
 from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
 from automl.record.study_requests import FolderRequestQueue, RequestQueue
@@ -326,6 +331,7 @@ def store_config(directory: StudyDirectory, stored_config: str) -> None:
         ) from error
 
 
+@holding_for(SWEEP_COMMANDS[0])  # the sweep of a refit or a release is one, too
 def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
     """Return the study's directory for a sweep, or one beside it if another sweep works there on a
     study that may be shared. Raises the errors of `StudyDirectory.open`."""
@@ -334,8 +340,6 @@ def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirect
     except StudyInUseError:
         if not study.shared:
             raise
-    from automl.record.study_directory import open_joined_folder
-
     return open_joined_folder(study)
 
 
