@@ -185,7 +185,9 @@ def predicted(path: Path) -> bytes:
     """Return what the model says to some rows."""
     model = automl.load(path)
     assert isinstance(model, Predictor)
-    names = [column.name for column in model.columns.own.all]
-    rows = np.random.default_rng(0).normal(size=(20, len(names)))
+    names, random = [column.name for column in model.columns.own.all], np.random.default_rng(0)
+    rows = pd.DataFrame(random.normal(size=(20, len(names))), columns=names)
+    for column in model.columns.own.categories:
+        rows[column.name] = random.choice(list(filter(None, column.categories)), 20)
     says = model.predict_probabilities if len(model.classes) else model.predict
-    return np.asarray(says(pd.DataFrame(rows, columns=names))).tobytes()
+    return np.asarray(says(rows)).tobytes()
