@@ -575,8 +575,8 @@ class StudyMachine(RuleBasedStateMachine):
         self._delete()
         status = self.program.call("status", self.name)
         assert status.code == 2
-        # Its runs are not compared: those of the deleted study stay in MLflow after some orders (see
-        # the README, "Waiting").
+        # Its runs are not compared: those of the deleted study stay in MLflow after some orders
+        # (the README, "Waiting").
         self._begin(kind, n_trials, False, self.model.name)
 
     # --- the rest --------------------------------------------------------------------------------
