@@ -24,7 +24,7 @@ NEAR_SECONDS = 0.02
 """Answers may differ so much in the time of devices."""
 
 
-WAITING: frozenset[str] = frozenset()
+WAITING: frozenset[str] = frozenset({"report: counts"})  # of a study without a finished trial
 """Comparisons that wait for a repair: they are made, and may fail."""
 
 
