@@ -42,6 +42,8 @@ _LOADED = {
     PROGRAM: ("torch", "automl.running.setup.run_sweep", "automl.cli.command_dispatch", "hydra"),
 }
 """What a fork of each kind begins with: imported, and never run."""
+_STATELESS = ("automl.config", "automl.errors", "automl.trial")
+"""Parts that hold classes alone. Nearly all of their import is the making of dataclasses."""
 
 
 def load(kind: str, database: Path) -> None:
@@ -130,9 +132,10 @@ def run(module: str, words: Sequence[str]) -> None:
 
 
 def forget_ours() -> None:
-    """What modules of ours have in memory is not for who begins."""
+    """What modules of ours have in memory is not for who begins; the vocabulary has nothing."""
     for name in [name for name in sys.modules if f"{name}.".startswith("automl.")]:
-        del sys.modules[name]
+        if not name.startswith(_STATELESS):
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
