@@ -64,6 +64,7 @@ def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown:
             log.append(sweep_ended(1))
         assert delivery.drain(READY_SECONDS)
         assert (delivery.lag(), delivery.trouble()) == (0, None)
+        assert delivery.n_delivered() == 7, "what it delivered before it was drained, too"
     assert not is_running(delivering_pid(study))
     assert shown.run(NAME).info.status == "FINISHED"
     assert shown.artifacts("trial-00000") == {"best.pt": b"best of 0"}
