@@ -56,7 +56,7 @@ def test_a_trial_whose_end_this_version_cannot_read_keeps_no_sweep_alive(
     assert others.may_run()
     with ours._shared._main_database.transaction() as cursor:
         study_tables.end_trials(cursor, 1, [trial.number])
-    ours._shared._look()
+    ours._shared.look()
     assert ours._standings.is_running(trial.number), "nothing was heard of its end"
     assert not others.may_run()
 
@@ -78,5 +78,5 @@ def test_a_trial_of_another_sweep_runs_there_until_that_gives_it_back(
     assert together.n_running({own.number}) == 1
     with ours._shared._main_database.transaction() as cursor:
         study_tables.give_back_trials(cursor, 1, other._shared.sweep)
-    ours._shared._look()
+    ours._shared.look()
     assert together.n_running({own.number}) == 0

@@ -157,7 +157,7 @@ class SteeredSweep:
 
     def look(self) -> list[str]:
         """Look once as the threads and the main thread do; return what is said."""
-        self.shared._look()
+        self.shared.look()
         self._now += 1.0
         said = self.steering.look(self._now)
         self.requests.write_answers()
@@ -204,7 +204,7 @@ def test_an_edit_that_two_sweeps_take_at_once_is_made_once(
     request = ask_sweeps(one, "edit", WIDENED)
     assert one.study.ask() is not None, "the other has not heard of this trial"
     for sweep in sweeps:
-        sweep.shared._look()
+        sweep.shared.look()
     text = "space.x.high: 1.0 → 2.0"
     assert one.steering.look(1.0) == [f"edit: {text}"]
     followed, asked = other.steering.look(1.0)
@@ -222,7 +222,7 @@ def test_an_edit_whose_sweep_was_killed_before_it_answered_is_not_made_again(
 ) -> None:
     one, other = sweeps
     request = ask_sweeps(one, "edit", WIDENED)
-    one.shared._look()
+    one.shared.look()
     one.steering.look(1.0)  # its answer is never written
     with closing(SteeredSweep(tmp_path / "later", database, one.prepared.edits)) as later:
         for sweep in (later, other):
@@ -301,7 +301,7 @@ def test_edits_and_points_between_kills_are_made_once_and_every_trial_is_of_its_
                     sweep.look()
                 case _:  # its answers are never written, and its trials end with their lease
                     if rng.random() < 0.5:
-                        sweep.shared._look()
+                        sweep.shared.look()
                         sweep.steering.look(1e9)
                     sweeps[at] = begin(fetch_edits(sweep.config.study))
         for sweep in sweeps:
