@@ -24,7 +24,7 @@ from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
-from automl.running.display.console import duration_text
+from automl.record.texts import duration_text
 from automl.running.loop.messages import (
     DeviceShortage,
     LoopPorts,
@@ -48,7 +48,7 @@ from automl.trial import (
 )
 
 if TYPE_CHECKING:
-    from automl.running.setup.parts import SweepParts
+    from automl.running.opening.parts import SweepParts
 
 LEARNING_SPACE = AdmissionRefusal(
     "waiting: what the objective asks for is found out by one trial at a time", for_devices=False

@@ -19,14 +19,14 @@ from automl.record.study_requests import EDIT, RequestAnswer, StudyRequest
 from automl.record.trial_record import LEASE_ENDED_CAUSE
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
-from automl.running.setup.edited_study import edit_study, follow_edit
-from automl.running.setup.outside_trials import (
+from automl.running.opening.outside_trials import (
     ASK,
     TELL,
     OutsideResult,
 )
-from automl.running.setup.parts import SweepParts
-from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.opening.parts import SweepParts
+from automl.running.prepare.edited_study import edit_study, follow_edit
+from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint

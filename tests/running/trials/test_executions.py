@@ -31,8 +31,8 @@ from automl.running.loop.messages import (
     StopReason,
     WaitingTrial,
 )
-from automl.running.setup.parts import SweepParts
-from automl.running.setup.preparation import prepare_study
+from automl.running.opening.parts import SweepParts
+from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.executions import (
     JOIN_SECONDS,

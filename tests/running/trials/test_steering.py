@@ -28,10 +28,10 @@ from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.trial_queue import TrialQueue
-from automl.running.setup.parts import NoPeerSweeps, open_outside_trials
-from automl.running.setup.preparation import prepare_study
-from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.shared_sweep import PeerSweeps
+from automl.running.opening.parts import NoPeerSweeps, open_outside_trials
+from automl.running.opening.shared_sweep import PeerSweeps
+from automl.running.prepare.preparation import prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.trials.disk_space import StartConditions
 from automl.running.trials.steering import StudySteering
 from automl.search.edited_space import SpaceHistory, edited_space
