@@ -343,7 +343,7 @@ class SharedRecord:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
         self._own_path.unlink()
 
-    # --- the background threads: `SharingDuties` ---------------------------------------------------
+    # --- the background threads: `SharingDuties` --------------------------------------------------
 
     @property
     def _study(self) -> StoredStudy:
