@@ -15,7 +15,7 @@ from automl.objectives.repeats.repeated_trial import RepeatsProgress
 from automl.objectives.reports.outcomes import outcome_of_return
 from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.training_session import TrainingSession
-from automl.running.display.trial_messages import ReturnedValues
+from automl.running.features.notices import ReturnedValues
 from automl.trial import Direction, FinishedOutcome, TrialStarted
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.objectives.reporting import Clock

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from automl.models.families.auto.family import FAMILY_PARAM, FamilyKey, own_params
+from automl.models.families.auto.family import FamilyKey, own_params
 from automl.models.family import (
     EstimatorSetup,
     NetworkBuilder,
@@ -23,6 +23,7 @@ from automl.models.family import (
 )
 from automl.objectives.goal import FinalReport
 from automl.objectives.trial_context import TrialContext
+from automl.trial import FAMILY_PARAM
 
 
 class AutoEstimator:
