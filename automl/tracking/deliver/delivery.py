@@ -43,6 +43,8 @@ from automl.tracking.view.shared_view import runs_view_address
 
 READY_SECONDS = 60.0
 """Seconds that `sync` and a new sweep wait for MLflow to open its store."""
+SILENT_SECONDS = 3.0
+"""Seconds after which it is said that a store elsewhere is waited for."""
 PATIENCE_SECONDS = 20.0
 """Seconds of unbroken trouble after which draining gives up, as for a dead server."""
 MAX_DEATHS = 5
@@ -167,12 +169,21 @@ class DeliverySupervisor:
             ) from error
 
     def wait_ready(self, timeout_seconds: float) -> None:
-        """Return when MLflow has answered.
+        """Return when MLflow has answered; say that it is waited for, if it lies elsewhere.
 
         Raise ConfigError when it does not, StudyInUseError when another process delivers the study.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._ended, timeout_seconds)
+
+            def is_settled() -> bool:
+                return self._ready or self._ended
+
+            silent_seconds = min(SILENT_SECONDS, timeout_seconds)
+            if not self._changed.wait_for(is_settled, silent_seconds):
+                if self._uri.sqlite_path is None:
+                    text = "%s: waiting for its answer, for %.0f s at most"
+                    logger.warning(text, self._uri, timeout_seconds)
+                self._changed.wait_for(is_settled, timeout_seconds - silent_seconds)
             if self._ready:
                 return
             if self._refused is not None:
