@@ -32,6 +32,7 @@ _FIRST = (
         "tests/tracking",
         "tests/models",
         "tests/objectives",
+        "tests/in_trial",
     ),
     *("tests/running/gain", "tests/test_", "tests/cli", "tests/commands", "tests/experiments"),
 )

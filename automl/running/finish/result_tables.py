@@ -19,7 +19,7 @@ from automl.data.dataset import Dataset
 from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.execution.child_calls import call_in_child
-from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
+from automl.objectives.model_scoring import HeldOutScores, HeldOutScoringJob
 from automl.record.study_directory import study_command
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
@@ -111,7 +111,7 @@ def _best_metrics(
     return ("trial", fit_line(metric), *more), rows
 
 
-SCORE = "automl.models.model_scoring:score"
+SCORE = "automl.objectives.model_scoring:score"
 REFIT_NAME = "its refit"
 Scores = Mapping[str, float]
 

@@ -24,6 +24,7 @@ from automl.config import (
 from automl.config.metrics import ValueLoss, reported_metric
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
+from automl.in_trial.user_code import open_inside
 from automl.models.family import family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
@@ -44,7 +45,6 @@ from automl.objectives.plan_checks import (
 from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
 from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
-from automl.objectives.user_code import open_inside
 from automl.record.texts import say_unfailing
 from automl.running.setup.early_refusals import refuse_early
 from automl.running.setup.identity_settings import option_name

@@ -21,7 +21,8 @@ from automl.config import (
 from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.objectives.training_plan import RefitTraining, WarmUp
+from automl.models.networks.network_family import WarmUp
+from automl.objectives.training_plan import RefitTraining
 from automl.record.study_record import fold_events
 from automl.running.refit.refit_devices import RefitDevices, scale_to_batch
 from automl.running.refit.refit_study import (
