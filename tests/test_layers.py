@@ -46,6 +46,7 @@ PARTS = {
     "objectives": {"data", "in_trial", "models"},
     "report": {"search"},
     "search": set[str](),
+    "terminal": {"admission", "devices"},
     "tracking": set[str](),
 }
 """What each part may import besides the shared words and itself."""
@@ -60,7 +61,7 @@ ABOVE = {
 user's own training calls; who may import them."""
 
 OWNERS = {
-    "IPython": {"running"},
+    "IPython": {"terminal"},
     "antlr4": {"cli"},
     "catboost": {"models"},
     "cloudpickle": {"api"},
@@ -95,7 +96,7 @@ OWNERS = {
     "py3nvml": {"devices"},
     "pyarrow": {"data", "execution"},
     "ray": {"execution"},
-    "rich": {"running"},
+    "rich": {"terminal"},
     "scipy": {"models", "search"},
     "sklearn": {"data", "integrations", "models", "report", "sklearn"},
     "skorch": {"integrations"},
@@ -229,7 +230,7 @@ def test_a_broken_rule_is_seen(where: str, source: str) -> None:
         ("running", "from automl.search.study import Study"),
         ("__main__", "from automl.cli import main"),
         ("__init__", "from automl.api.sweep_call import sweep"),
-        ("cli", "from automl.running.setup.run_sweep import run_sweep\nimport hydra, json"),
+        ("cli", "from automl.running.run_sweep import run_sweep\nimport hydra, json"),
         ("__init__", "from automl import integrations"),
         (
             "integrations",
@@ -349,54 +350,25 @@ def test_the_package_of_an_imported_module_is_on_no_circle() -> None:
 # --- the rooms of running/ ------------------------------------------------------------------------
 
 ROOMS = {
-    "terminal": set[str](),
-    "prepare": {"terminal"},
+    "prepare": set[str](),
     "messages": set[str](),
     "loop": {"messages"},
-    "opening": {"prepare", "messages", "terminal"},
-    "trials": {"opening", "prepare", "loop", "messages", "terminal"},
-    "features": {"opening", "prepare", "messages", "terminal"},
-    "top": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal"},
-    "refit": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal", "top"},
+    "opening": {"prepare", "messages"},
+    "trials": {"opening", "prepare", "loop", "messages"},
+    "features": {"opening", "prepare", "messages"},
+    "top": {"opening", "prepare", "loop", "messages", "trials", "features"},
+    "refit": {"opening", "prepare", "loop", "messages", "trials", "features", "top"},
 }
 """What the files of each room of `running/` may import besides their own room.
 
-`terminal` shows, `prepare` checks and derives, `messages` and `loop` decide, `opening` opens what a
-sweep works with, `trials` carries, `features` do what a sweep does besides, `top` wires, and a
-`refit` is one or two sweeps.
+A room is a folder, but for two: `messages` is `loop/messages.py`, `top` are the files beside the
+folders. `prepare` checks and derives, `messages` and `loop` decide, `opening` opens what a sweep
+works with, `trials` carries, `features` do what a sweep does besides, `top` wires, and a `refit` is
+one or two sweeps.
 """
-ROOM_OF = {
-    "display": "terminal",
-    "display/trial_messages": "features",
-    "display/viewer": "top",
-    "finish": "features",
-    "finish/sweep_end": "top",
-    "gain": "trials",
-    "loop": "loop",
-    "loop/cpu_probe": "trials",
-    "loop/messages": "messages",
-    "refit": "refit",
-    "refit/refit_task": "prepare",
-    "setup": "prepare",
-    "setup/machines": "opening",
-    "setup/node_agent": "opening",
-    "setup/outside_trials": "opening",
-    "setup/parts": "opening",
-    "setup/run_sweep": "top",
-    "setup/shared_sweep": "opening",
-    "setup/warm_start": "opening",
-    "trials": "trials",
-    "trials/outside_study": "opening",
-    "trials/sweep": "top",
-    "trials/wait_history": "features",
-}
-"""The room of each folder of `running/`, and of the files that lie in another's folder."""
 UPWARD = {
-    ("display/trial_messages", "loop/retries"),
-    ("loop/asking", "display/console"),
-    ("loop/asking", "setup/parts"),
-    ("loop/device_choice", "display/console"),
-    ("setup/edited_study", "setup/shared_sweep"),
+    ("features/notices", "loop/retries"),
+    ("loop/asking", "opening/parts"),
 }
 """The imports that still break the order. The list only shrinks: one that is gone is an error."""
 RUNNING = PACKAGE / "running"
@@ -404,7 +376,7 @@ RUNNING = PACKAGE / "running"
 
 def room(name: str) -> str:
     """The room of a file, named by its path below `running/` without the suffix."""
-    return ROOM_OF.get(name) or ROOM_OF[name.partition("/")[0]]
+    return "messages" if name == "loop/messages" else name.rpartition("/")[0] or "top"
 
 
 def upward(name: str, there: str) -> bool:
@@ -416,22 +388,17 @@ def test_the_rooms_of_running_stand_above_each_other() -> None:
     modules = {module_name(path) for path in FILES}
     files = [path for path in RUNNING.rglob("*.py") if path.name != "__init__.py"]
     below = f"{module_name(RUNNING / '__init__.py')}."
+    names = [str(path.relative_to(RUNNING).with_suffix("")) for path in files]
+    assert set(map(room, names)) == set(ROOMS)
     found = {
         (name, there)
-        for path in files
-        for name in [str(path.relative_to(RUNNING).with_suffix(""))]
+        for path, name in zip(files, names, strict=True)
         for module in imported(path.read_text("utf-8"), modules)
         if module.startswith(below)
         for there in [module.removeprefix(below).replace(".", "/")]
-        if upward(name, there)
+        if there in names and upward(name, there)
     }
     assert found == UPWARD
-
-
-def test_each_room_is_that_of_a_file_or_a_folder() -> None:
-    assert set(ROOM_OF.values()) == set(ROOMS)
-    there = {str(path.relative_to(RUNNING).with_suffix("")) for path in RUNNING.rglob("*")}
-    assert set(ROOM_OF) <= there
 
 
 # --- what is loaded -------------------------------------------------------------------------------
@@ -498,7 +465,7 @@ assert device_accounts(config)
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
         (COMPOSE + SHOW_DEVICES, {"torch", "mlflow", "ray", "automl.execution.cluster"}),
         (
-            "import automl.running.setup.run_sweep",
+            "import automl.running.run_sweep",
             {"mlflow", "pandas", "scipy", "sklearn", "jinja2"},
         ),
         (

@@ -149,7 +149,7 @@ class StudyHandle:
 
     def report(self) -> Path:
         """Write the study's page `report.html` and return its path. Raises AutoMLError."""
-        from automl.running.finish.study_report import make_report
+        from automl.running.features.report_page import make_report
 
         return make_report(self.path, is_running=is_at_work(self.path) is True)
 
@@ -231,7 +231,7 @@ class StudyHandle:
         return summary_fragment(self._report_data())
 
     def _report_data(self) -> StudyData:
-        from automl.running.finish.study_report import read_report_data
+        from automl.running.features.report_page import read_report_data
 
         return read_report_data(self.path, is_running=is_at_work(self.path) is True)
 
@@ -240,8 +240,8 @@ class StudyHandle:
         return lines_of({"study.name": self.name, "study.dir": self.path.parent})
 
     def __repr__(self) -> str:
-        from automl.running.display.rendering import best_text
-        from automl.running.display.view import best_row
+        from automl.terminal.rendering import best_text
+        from automl.terminal.view import best_row
 
         record = read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
@@ -279,7 +279,7 @@ def begin_study(
     overrides: Sequence[str] | Mapping[str, Any],
 ) -> None:
     """Begin a study for experiments that no sweep runs. Raises ConfigError."""
-    from automl.running.trials.outside_study import begin_here
+    from automl.running.opening.outside_study import begin_here
 
     with COMPOSE_LOCK:
         lines = [*lines_of({"study.name": name, "study.dir": folder}), store_space(space)]

@@ -153,7 +153,7 @@ def run(arguments: CommandLine) -> int:
         return _answer_option(arguments)
     from automl.cli.compose import compose_or_join
     from automl.record.study_directory import holding_for
-    from automl.running.display.machine_output import machine_output, write_answer
+    from automl.terminal.machine_output import machine_output, write_answer
 
     answering = machine_output() if arguments.json else contextlib.nullcontext()
     with _keys_as_typed(arguments), answering as output:
@@ -191,7 +191,7 @@ def _answer_option(arguments: CommandLine) -> int:
     if not arguments.json:
         sys.stdout.write(_option_text(arguments))
         return 0
-    from automl.running.display.machine_output import machine_output, write_answer
+    from automl.terminal.machine_output import machine_output, write_answer
 
     with machine_output():
         text = _option_text(arguments)

@@ -19,8 +19,8 @@ from automl.report.comparison import (
     split_comparable,
 )
 from automl.report.study_data import read_study_data
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
 
 MAX_SETTINGS = 20
 """Largest number of settings that differ which are printed; the page has all."""

@@ -1,7 +1,7 @@
 """`edit`: changes the space, the totals, the sampler or the pruner of a study.
 
 A running sweep makes the edit; where none runs, this command makes it, as the next sweep would. The
-checks and the event are in `automl/running/setup/edited_study.py`.
+checks and the event are in `automl/running/prepare/edited_study.py`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from automl.record.study_requests import (
     StudyRequest,
 )
 from automl.record.texts import say_on_stdout
-from automl.running.display.machine_output import write_answer
+from automl.terminal.machine_output import write_answer
 
 if TYPE_CHECKING:
-    from automl.running.setup.prepared_config import PreparedStudy
+    from automl.running.prepare.prepared_config import PreparedStudy
 
 ANSWER_SECONDS = 30.0
 """How long the answer of a running sweep is waited for, which comes in half a second."""
@@ -43,7 +43,7 @@ def run(config: Config, stored_config: str, stored: Config, compose_stored: Comp
 
     `stored`: the settings that the study had before `config` was composed.
     """
-    from automl.running.setup.edited_study import SettingsChange, refuse_uneditable_study
+    from automl.running.prepare.edited_study import SettingsChange, refuse_uneditable_study
 
     refuse_uneditable_study(config)
     change = SettingsChange.between(stored, config)
@@ -104,8 +104,8 @@ def _make_edit(
     study: StudyConfig, request: StudyRequest, compose_stored: ComposeStored
 ) -> RequestAnswer:
     """Make an edit as a sweep would. Raises StorageError."""
-    from automl.running.setup.edited_study import edit_study
-    from automl.running.setup.preparation import prepare_study
+    from automl.running.prepare.edited_study import edit_study
+    from automl.running.prepare.preparation import prepare_study
     from automl.search.storage import count_trials
 
     path = study_path(study)

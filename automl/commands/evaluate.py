@@ -44,8 +44,8 @@ from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, counted, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import (
     ENSEMBLE_NAME,

@@ -27,8 +27,8 @@ from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
 from automl.record.texts import counted
-from automl.running.display.console import CommandConsole, open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import CommandConsole, open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:

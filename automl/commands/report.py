@@ -7,10 +7,10 @@ import os
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import Config
 from automl.record.studies import find_study, is_at_work
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import write_answer
-from automl.running.display.study_view import StudyStatus, look_at
-from automl.running.finish.study_report import make_report
+from automl.running.features.report_page import make_report
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import write_answer
+from automl.terminal.study_view import StudyStatus, look_at
 
 
 def run(config: Config, stored_config: str) -> int:

@@ -12,8 +12,8 @@ from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
 from automl.record.texts import counted
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
 
 
 def run(config: Config, stored_config: str) -> int:

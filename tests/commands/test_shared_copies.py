@@ -17,7 +17,7 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.study_fetch import fetch_study
 from automl.record.sharing.study_tables import StoredTrial
-from automl.running.display.study_view import StudyStatus, look_at, read_status
+from automl.terminal.study_view import StudyStatus, look_at, read_status
 from automl.trial import Event, FinishedOutcome, MetricsReported, SweepEnded, SweepStarted
 from automl.trial import TrialStarted as Started
 from tests.postgres import database, postgres

@@ -15,7 +15,7 @@ from automl.in_trial.reports.outcomes import outcome_of_return
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.objectives.repeats.repeated_trial import RepeatsProgress
 from automl.objectives.training_session import TrainingSession
-from automl.running.display.trial_messages import ReturnedValues
+from automl.running.features.notices import ReturnedValues
 from automl.trial import Direction, FinishedOutcome, TrialStarted
 from tests.in_trial.reporting import Clock
 from tests.models.conftest import HOST, Listener, make_plan, make_spec

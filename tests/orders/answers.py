@@ -15,7 +15,7 @@ from typing import Any
 from automl.commands import list as list_command
 from automl.commands import report, status, trials
 from automl.config import Config, StatusConfig, StudyConfig
-from automl.running.display.machine_output import machine_output
+from automl.terminal.machine_output import machine_output
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 _COUNTS = re.compile(r"Trials: ([^.<]*)\.")

@@ -11,7 +11,7 @@ import pytest
 
 from automl.report.fragment import summary_fragment
 from automl.report.study_data import read_study_data
-from automl.running.finish.study_report import make_report
+from automl.running.features.report_page import make_report
 from automl.trial import (
     Event,
     FailedOutcome,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from automl.config import ObjectiveKind
 from automl.running.loop.messages import LoopSnapshot, PlannedTrial, StopReason
-from automl.running.setup.parts import SweepParts
+from automl.running.opening.parts import SweepParts
 from automl.trial import CheckpointKind, PrunedOutcome
 
 

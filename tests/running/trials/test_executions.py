@@ -31,8 +31,8 @@ from automl.running.loop.messages import (
     StopReason,
     WaitingTrial,
 )
-from automl.running.setup.parts import SweepParts
-from automl.running.setup.preparation import prepare_study
+from automl.running.opening.parts import SweepParts
+from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.executions import (
     JOIN_SECONDS,
@@ -112,11 +112,9 @@ class Scene:
             prepare_study(config),
             self.directory,
             HostReader(),
-            nothing,
-            self.log,
-            nothing,
-            self.trials,
-            requests=nothing,
+            store=nothing,
+            delivery=nothing,
+            executor=self.trials,
             outside=nothing,
         )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)

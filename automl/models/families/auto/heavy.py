@@ -14,7 +14,7 @@ from typing import Any
 
 from automl.in_trial.goal import FinalReport
 from automl.in_trial.trial_context import TrialContext
-from automl.models.families.auto.family import FAMILY_PARAM, FamilyKey, own_params
+from automl.models.families.auto.family import FamilyKey, own_params
 from automl.models.family import (
     EstimatorSetup,
     NetworkBuilder,
@@ -23,6 +23,7 @@ from automl.models.family import (
     TrialEstimator,
     load_heavy_side,
 )
+from automl.trial import FAMILY_PARAM
 
 
 class AutoEstimator:
