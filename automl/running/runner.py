@@ -281,15 +281,13 @@ class SweepRunner:
             self.display.say(line)
             self._deadline_seconds = self.refit_step.trials_until_seconds
 
-    def _look_after_cluster(self) -> None:
-        """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
-        if self.parts.nodes is None or (loop := self.loop.snapshot()).error is not None:
+    def _look_after_machines(self) -> None:
+        """Ask for the devices that the head lacks. Break off if the machines are lost."""
+        if self.loop.error is not None:
             return
-        if (lost := self.parts.nodes.lost()) is not None:
+        if (lost := self.parts.machines.look_after(self.loop.shortage)) is not None:
             self.display.say(str(lost))  # at once: Ray may end this process before its trials end
             self.messages.put(SweepFailed(lost))
-        elif loop.shortage is not None:
-            self.parts.nodes.claims.want(loop.shortage.kinds, loop.shortage.n)
 
     def _take_reading(self, reading: DeviceReading) -> None:
         """Pass a reading on, in the reader's thread."""
@@ -456,7 +454,7 @@ class SweepRunner:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            self._look_after_cluster()
+            self._look_after_machines()
             with self.view_failures.of(STATUS_FILE):
                 view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
                 self._waits.look(view.waiting, view.time)
