@@ -333,9 +333,9 @@ class SweepRunner:
 
     def _open_repeated(self) -> RepeatedParams | None:
         """Return what finds repeated params. None if trials differ in more than the params they
-        begin with: in seeds and rows (a refit), or in what they ask for while they run."""
+        begin with: in seeds and rows, or in what they ask for while they run."""
         study, prepared = self.parts.study, self.parts.prepared
-        if prepared.plan.refit is not None or prepared.asks_for_params:
+        if not prepared.purpose.tells_of_repeats or prepared.asks_for_params:
             return None
         return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
@@ -345,7 +345,7 @@ class SweepRunner:
         When the family is chosen, too, the time is for the study rather than its last trial, as
         soon as some trial has a result.
         """
-        if self.parts.prepared.plan.refit is not None:  # an unfinished refit is of no use later
+        if self.parts.prepared.purpose.stops_in_time:
             return True
         has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
         return has_result and self.parts.prepared.choice is not None

@@ -174,8 +174,7 @@ def open_sweep_parts(
                 deliverer,
                 study=StudyRef(place.study_uuid, place.name, place.former_names),
                 n_known_trials=scope.n_known_trials,
-                # The study of a refit has begun.
-                before_trials=scope.before_trials and prepared.plan.refit is None,
+                before_trials=scope.before_trials and prepared.purpose.checks_tracking,
                 shared=scope.shared,
                 niceness=machines.niceness,
             )
