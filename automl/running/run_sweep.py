@@ -8,7 +8,7 @@ while it runs is in `running/runner.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import TextIOWrapper
@@ -23,15 +23,17 @@ from automl.devices.device_reading import DeviceReader
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 from automl.record.disk import public_file_opener
-from automl.record.event_log import read_edits
 from automl.record.signal_receiver import signal_receiver
-from automl.record.studies import study_path
 from automl.record.study_directory import make_study_name
-from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_text
 from automl.running.features.refit_at_end import RunRefit
 from automl.running.opening.machines import open_sweep_machines
-from automl.running.opening.parts import checkpoint_store, open_study_directory, open_sweep_parts
+from automl.running.opening.parts import (
+    checkpoint_store,
+    edits_so_far,
+    open_study_directory,
+    open_sweep_parts,
+)
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.runner import SweepRunner
@@ -42,7 +44,6 @@ from automl.terminal.live_display import (
     open_display,
 )
 from automl.tracking.deliver.delivery import DelivererProcess
-from automl.trial import StudyEdited
 
 
 class _FitLineFormatter(logging.Formatter):
@@ -119,7 +120,7 @@ def run_sweep(
     Raises ConfigError before anything is written. Other AutoMLErrors are raised for later failures,
     once every trial has ended; TrialsLeftBehindError if one cannot be ended.
     """
-    prepared = prepare_study(config, called, refit, _edits_so_far(config))
+    prepared = prepare_study(config, called, refit, edits_so_far(config.study))
     prepared = replace(prepared, from_python=from_python)
     view_failures = ViewFailureLog()
     if config.study.name is None:
@@ -144,18 +145,6 @@ def run_sweep(
             sweep_log(directory.files.sweep_log, display),
         ):
             return SweepRunner(parts, display, view_failures, train_again, called_seconds).run()
-
-
-def _edits_so_far(config: Config) -> Sequence[StudyEdited]:
-    """Return the edits of the study, from its folder or its database. Raises AutoMLError."""
-    study = config.study
-    if study.name is None:
-        return ()
-    if study.shared:
-        from automl.record.sharing.study_fetch import fetch_edits  # loads psycopg
-
-        return fetch_edits(study)
-    return read_edits(StudyFiles(study_path(study)).events)
 
 
 def _refuse_impossible(reader: DeviceReader, prepared: PreparedStudy) -> None:

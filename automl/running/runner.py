@@ -54,7 +54,8 @@ from automl.running.loop.messages import (
     TrialSurveyed,
     UnfitTrialFinding,
 )
-from automl.running.opening.parts import SweepParts, learn_memory, take_over_trials
+from automl.running.opening.parts import SweepParts
+from automl.running.opening.recovery import learn_memory, take_over_trials
 from automl.running.prepare.identity_settings import flat_settings
 from automl.running.prepare.several_metrics import LimitWatch
 from automl.running.sweep_end import SweepFinisher, leave_at_once
@@ -118,9 +119,9 @@ class SweepRunner:
             ledger=self.ledger,
             post=self.messages.put,
             program_peaks=self._program_peaks,
-            is_lost=parts.others.is_lost,
+            is_lost=parts.store.peers.is_lost,
             stored=parts.stored,
-            machine=parts.machine,
+            machine=parts.store.machine,
         )
         self.promises = open_promises(parts.reader.addresses)
         # What the loop asks for and one part does: see `LoopPorts`.
@@ -257,7 +258,7 @@ class SweepRunner:
         self._retention.remove()
         self._deadline_seconds = self.refit_step.trials_until_seconds
         post, lend = self.messages.put, self.parts.executor.lease
-        self.parts.others.start(self.loop.held_trials, post, self._end_lost, lend)
+        self.parts.store.peers.start(self.loop.held_trials, post, self._end_lost, lend)
         record, elsewhere = self.parts.log.record, self.parts.outside.numbers
         left = take_over_trials(study, record, self.tell, elsewhere)
         self.loop.take_over(left, study.pauses.all())

@@ -220,7 +220,7 @@ class SweepFinisher:
 
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
-        if (why := self._parts.others.settle(SETTLE_SECONDS)) is not None:
+        if (why := self._parts.store.peers.settle(SETTLE_SECONDS)) is not None:
             command = study_command("sync", self._parts.config.study)
             self._say(
                 f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
@@ -405,7 +405,8 @@ class SweepFinisher:
         """Return the number of trials by state, when the sweep runs none any more."""
         return {
             **self._parts.study.counts(),
-            TrialState.RUNNING: len(self._parts.outside.trials) + self._parts.others.n_running(),
+            TrialState.RUNNING: len(self._parts.outside.trials)
+            + self._parts.store.peers.n_running(),
             TrialState.INTERRUPTED: self._parts.n_interrupted,
         }
 

@@ -58,7 +58,7 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
         yield from notes_of_config(parts.config)
     if not parts.study.n_asked and parts.config.refit.of is None:
         yield from columns_table(parts.prepared.dataset, parts.config.study)
-    yield from parts.others.greeting()
+    yield from parts.store.peers.greeting()
     n_gpus = parts.config.admission.devices_per_trial
     if n_gpus > 1 and all(device.on_host for device in parts.reader.addresses):
         yield f"admission.devices_per_trial={n_gpus} counts GPUs: here a trial has the host"

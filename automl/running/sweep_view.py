@@ -89,7 +89,7 @@ class SweepViewer:
         left = counts.pop(TrialState.RUNNING.value, 0)  # in the study: asked and not ended
         outside = outside_rows(parts.outside.trials, now)
         waiting = {queued.trial.number for queued in (*loop.queued, *loop.deferred)}
-        n_elsewhere = len(outside) + parts.others.n_running({*loop.running, *waiting})
+        n_elsewhere = len(outside) + parts.store.peers.n_running({*loop.running, *waiting})
         counts[TrialState.RUNNING.value] = len(loop.running) + n_elsewhere
         if ended is None:
             counts["waiting"] = len(waiting)
@@ -134,7 +134,7 @@ class SweepViewer:
             report = self._carrier.latest.get(number)
             yield RunningRow(
                 number=number,
-                device=execution.placement.label_at(self._parts.machine),
+                device=execution.placement.label_at(self._parts.store.machine),
                 params=execution.members[number].trial.params,
                 seconds=now - execution.since_seconds[number],
                 step=None if report is None else report.step,
@@ -155,7 +155,7 @@ class SweepViewer:
     def _waiting_rows(self, loop: LoopSnapshot) -> Iterator[WaitingRow]:
         for waiting in (*loop.queued, *loop.deferred):
             yield _waiting_row(waiting.trial.number, waiting.refusal)
-        if (trouble := self._parts.others.trouble()) is not None:
+        if (trouble := self._parts.store.peers.trouble()) is not None:
             yield WaitingRow(None, f"waiting: {trouble}")
         elif not loop.queued and loop.asking_refusal is not None:
             yield _waiting_row(None, loop.asking_refusal)

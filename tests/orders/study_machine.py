@@ -575,9 +575,7 @@ class StudyMachine(RuleBasedStateMachine):
         self._delete()
         status = self.program.call("status", self.name)
         assert status.code == 2
-        # Its runs are not compared: those of the deleted study stay in MLflow after some orders
-        # (the README, "Waiting").
-        self._begin(kind, n_trials, False, self.model.name)
+        self._begin(kind, n_trials, self.has_runs, self.model.name)
 
     # --- the rest --------------------------------------------------------------------------------
 

@@ -195,7 +195,7 @@ class SweepLoop:
                 self.chooser.probed(message)
             case PeerSweepsObserved():
                 self.asking.heard_of(message)
-                self.queue.settle_doubts(message.held)
+                self.queue.settle_doubts(self.asking.peers.is_lost)
             case TrialStartsHeld(refusal):
                 self._placing.hold = refusal
             case TimePassed():

@@ -19,12 +19,8 @@ from automl.record.study_directory import StudyDirectory, holding_for, settle_pl
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.opening.outside_trials import OutsideTrials
-from automl.running.opening.parts import (
-    open_outside_trials,
-    restore_lost_events,
-    store_config,
-    take_over_trials,
-)
+from automl.running.opening.parts import open_outside_trials, store_config
+from automl.running.opening.recovery import restore_lost_events, take_over_trials
 from automl.running.prepare.identity_settings import flat_settings
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy

@@ -1,19 +1,17 @@
 """Opens the parts of one sweep in the order in which they can refuse, and closes them in reverse.
 
-When study and event log are open, each restores what the other has lost: the end of either can be
-lost while the other is whole (a repaired file system, an old copy). MLflow is made from the log
-alone. Outcomes that only the log has are told to the study when the sweep takes its trials over.
+Where the study is kept is chosen here, and nowhere else (`store_kind`). What an earlier sweep has
+left is put right by `recovery.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.admission.requests import RequestMaker
 from automl.config import (
     CodeChange,
     Config,
@@ -33,129 +31,26 @@ from automl.execution.worker_process import WorkerLimits
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
-from automl.record.lease import this_holder
 from automl.record.studies import SWEEP_COMMANDS, read_study
 from automl.record.study_directory import (
     StudyDirectory,
     holding_for,
-    open_joined_folder,
     settle_place,
 )
-from automl.record.study_files import EVENTS_FILE, JOURNAL
 from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
-from automl.record.study_requests import FolderRequestQueue, RequestQueue
-from automl.record.texts import counted
-from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.running.opening.outside_trials import OutsideTrials
+from automl.running.opening.study_store import FolderStore, StudyStore
 from automl.running.prepare.prepared_config import PreparedStudy
-from automl.search.optuna_trials import BegunTrials
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
 from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
 from automl.tracking.view.run_update import StudyRef
 from automl.trial import (
-    LOCAL_NODE,
-    DeviceKind,
-    FailedOutcome,
-    MemoryPeakMeasured,
     StudyEdited,
-    TooLargeOutcome,
-    TrialOutcome,
-    TrialStarted,
-    TrialState,
 )
 
 if TYPE_CHECKING:
     from automl.execution.cluster.nodes import ClusterNodes
-    from automl.running.opening.shared_sweep import PeerSweeps
-
-
-class NoPeerSweeps:
-    """Stands in for `PeerSweeps` if no other sweep works on the study, and does nothing."""
-
-    may_run = False
-    """Whether trials of other sweeps may run."""
-
-    def is_lost(self, trial: int) -> bool:
-        """Return False, since no other sweep takes trials."""
-        return False
-
-    def start(self, *callbacks: object) -> None:
-        """Do nothing, since there are no sweeps to watch."""
-
-    def greeting(self) -> Iterator[str]:
-        """Yield nothing, since there is nothing to say."""
-        yield from ()
-
-    def settle(self, timeout_seconds: float) -> str | None:
-        """Return None: all logged events are in the study's own directory."""
-        return None
-
-    def trouble(self) -> str | None:
-        """Return None, since there is no database."""
-        return None
-
-    def has_trial(self, trial: int) -> bool:
-        """Return False, since no other sweep has trials."""
-        return False
-
-    def is_left(self, trial: int) -> bool:
-        """Return False, since every trial is this sweep's."""
-        return False
-
-    def n_running(self, own: Collection[int] = ()) -> int:
-        """Return 0, since every trial is this sweep's."""
-        return 0
-
-    def follow_edits(self, follow: Callable[[StudyEdited], None]) -> None:
-        """Do nothing, since nobody else records edits."""
-
-    def add_news(self) -> None:
-        """Do nothing, since nobody else does anything."""
-
-    def hear(self) -> bool:
-        """Return True: all that happens to the study is known."""
-        return True
-
-
-def begun_trials(log: EventLog) -> BegunTrials:
-    """Return the params of the trials that the log has, by number.
-
-    A study that has lost them would give their numbers to new trials, which would go on from their
-    checkpoints with other params.
-    """
-    return {n: trial.params for n, trial in log.record.trials.items() if trial.n_starts}
-
-
-def restore_lost_events(study: Study, log: EventLog) -> str:
-    """Append missing starts and outcomes of trials to the log. Return a line about it, or nothing.
-
-    Reports are not restored: MLflow may have them, and with other times they would be there twice.
-    Raises StorageError.
-    """
-    trials = log.record.trials
-    known = {number for number, trial in trials.items() if trial.state.is_final}
-    lost = study.ended(excluded=known)
-    for trial in lost:
-        recorded = trials.get(trial.number)
-        if recorded is None or not recorded.n_starts:
-            log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
-        log.append(trial.outcome)
-    if not lost:
-        return ""
-    n_lost = counted(len(lost), "trial")
-    return f"{EVENTS_FILE} had lost how {n_lost} ended: put back from what Optuna keeps"
-
-
-def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:
-    """Take the memory that earlier sweeps of the study measured."""
-    for trial in record.trials.values():
-        if isinstance(trial.outcome, FailedOutcome | TooLargeOutcome):
-            continue  # the trial may have ended before it held all it wants
-        kind = trial.kind or DeviceKind.GPU
-        for n_lanes, peak_bytes in trial.peaks.items():
-            peak = MemoryPeakMeasured(trial.number, trial.started, peak_bytes, n_lanes)
-            requests.learn(trial.params, peak, kind)
 
 
 def open_outside_trials(
@@ -167,33 +62,6 @@ def open_outside_trials(
     record = read_study(directory, keep_reports=True) if needs_reports else log.record
     only = config.objective.kind is ObjectiveKind.outside
     return OutsideTrials(study, log, record, metrics=metrics, only=only)
-
-
-def take_over_trials(
-    study: Study,
-    record: StudyRecord,
-    tell: Callable[[TrialOutcome], None],
-    elsewhere: Container[int] = (),
-) -> list[WaitingTrial]:
-    """Return the trials that an earlier sweep left, without those that run `elsewhere`. Tell the
-    study logged outcomes and pauses."""
-    unfinished = []
-    for asked in (asked for asked in study.interrupted() if asked.number not in elsewhere):
-        trial = PlannedTrial(asked.number, asked.params)
-        known = record.trials.get(asked.number)
-        if known is None:
-            unfinished.append(WaitingTrial(trial))
-        elif known.outcome is not None and known.state.is_final:
-            tell(known.outcome)
-        else:
-            if known.state is TrialState.PAUSED:
-                study.pauses.pause(asked.number)
-            oom, deaths = known.n_out_of_memory, known.n_deaths
-            may_pack = oom == deaths == 0
-            unfinished.append(
-                WaitingTrial(trial, may_pack, n_ran_out=oom, deaths=deaths, kind=known.kind)
-            )
-    return unfinished
 
 
 MAX_THREADS = 10_000
@@ -212,16 +80,11 @@ class SweepParts:
     """Made anew when the study is edited; the other parts stay."""
     directory: StudyDirectory
     reader: DeviceReader
-    study: Study
-    log: EventLog
+    store: StudyStore
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
-    requests: RequestQueue
-    """What commands ask this sweep for."""
     outside: OutsideTrials
     """The trials that run outside of any sweep."""
-    others: NoPeerSweeps | PeerSweeps = field(default_factory=NoPeerSweeps)
-    """The other sweeps that work on the study. By default there are none."""
     nodes: ClusterNodes | None = None
     """Nodes of a cluster. None if trials run on this machine."""
 
@@ -229,21 +92,18 @@ class SweepParts:
     def config(self) -> Config:
         return self.prepared.config
 
-    def record_edit(self, prepared: PreparedStudy) -> bool:
-        """Record the last edit of the study. False: other sweeps have edited it or asked for trials
-        since it was composed, or its database is away. Raises StorageError."""
-        if isinstance(self.others, NoPeerSweeps):
-            return self.log.append(prepared.edits[-1])
-        return self.others.record_edit(prepared)
+    @property
+    def study(self) -> Study:
+        return self.store.study
+
+    @property
+    def log(self) -> EventLog:
+        return self.store.log
 
     @property
     def n_interrupted(self) -> int:
         """Number of trials that have begun, while this sweep runs none of them."""
-        counts, n_outside = self.study.counts(), len(self.outside.trials)
-        if not isinstance(self.others, NoPeerSweeps):  # they may begin trials, too
-            return counts[TrialState.RUNNING] - n_outside - self.others.n_running()
-        n_known = sum(n for state, n in counts.items() if state is not TrialState.RUNNING)
-        return self.log.n_started - n_known - n_outside
+        return self.store.n_open - len(self.outside.trials)
 
     @property
     def stored(self) -> CheckpointStore | None:
@@ -252,12 +112,6 @@ class SweepParts:
         return (
             None if self.nodes is not None else checkpoint_store(self.config.study, self.study.uuid)
         )
-
-    @property
-    def machine(self) -> str:
-        """Name of this machine in the devices of trials. If other sweeps may work on the study it
-        is the host's name, by which the database tells them apart."""
-        return this_holder().host if self.config.study.shared else LOCAL_NODE
 
     @property
     def n_places(self) -> int:
@@ -331,16 +185,25 @@ def store_config(directory: StudyDirectory, stored_config: str) -> None:
         ) from error
 
 
+def store_kind(study: StudyConfig) -> type[StudyStore]:
+    """Return the class of the store that the config names. Raises ConfigError if its library is
+    missing."""
+    if not study.shared:
+        return FolderStore
+    from automl.running.opening.database_store import DatabaseStore  # loads psycopg
+
+    return DatabaseStore
+
+
+def edits_so_far(study: StudyConfig) -> Sequence[StudyEdited]:
+    """Return the edits of the study, from its folder or its database. Raises AutoMLError."""
+    return () if study.name is None else store_kind(study).edits(study)
+
+
 @holding_for(SWEEP_COMMANDS[0])  # the sweep of a refit or a release is one, too
 def open_study_directory(study: StudyConfig, *, must_exist: bool) -> StudyDirectory:
-    """Return the study's directory for a sweep, or one beside it if another sweep works there on a
-    study that may be shared. Raises the errors of `StudyDirectory.open`."""
-    try:
-        return StudyDirectory.open(study, must_exist=must_exist)
-    except StudyInUseError:
-        if not study.shared:
-            raise
-    return open_joined_folder(study)
+    """Return the directory of a sweep of the study. Raises the errors of `StudyDirectory.open`."""
+    return store_kind(study).open_directory(study, must_exist=must_exist)
 
 
 def changed_code_note(prepared: PreparedStudy, record: StudyRecord) -> str:
@@ -368,48 +231,28 @@ def open_sweep_parts(
     deliverer: DelivererProcess | None,
     nodes: ClusterNodes | None = None,
 ) -> Iterator[SweepParts]:
-    """Open study, event log, MLflow's delivery and executor. Close them in reverse order.
-
-    The database of a shared study holds the unfinished trials, and its event log cannot lose what
-    it has.
-    """
+    """Open study, event log, MLflow's delivery and executor. Close them in reverse order."""
     config = prepared.config
-    study: Study
-    others: PeerSweeps | None = None
     with ExitStack() as stack:
-        if config.study.shared:
-            from automl.running.opening.shared_sweep import join_shared_study
-
-            study, others = join_shared_study(prepared, directory, stored_config)
-            stack.callback(others.close)
-            log = others.log
-        else:
-            log = EventLog.open(directory.files.events)
-            stack.callback(log.close)
-            study = Study.open(
-                config.study, prepared.rules, directory.path, begun=begun_trials(log)
-            )
-            stack.callback(study.close)
-            if study.n_restored:
-                lost = counted(study.n_restored, "trial")
-                prepared = prepared.noting(
-                    f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}"
-                )
+        store = store_kind(config.study).open(prepared, directory, stored_config)
+        stack.callback(store.close)
+        study, log = store.study, store.log
+        prepared = prepared.noting(store.note)
         place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
-        if others is None:
-            study.keep_uuid(place.study_uuid)
+        store.settle_uuid(place)
         # Delivery starts once the study has agreed, since it creates a missing MLflow database.
         delivery: DeliverySupervisor | NoDelivery = NoDelivery()
         if config.tracking.store is TrackingStore.mlflow:
+            scope = store.delivery_scope()
             delivery = DeliverySupervisor.start(
                 directory.path,
                 config.tracking,
                 deliverer,
                 study=StudyRef(place.study_uuid, place.name, place.former_names),
-                n_known_trials=study.n_asked if others is None else 0,
+                n_known_trials=scope.n_known_trials,
                 # The study of a refit has begun.
-                before_trials=others is None and prepared.plan.refit is None,
-                shared=None if others is None else others.deliveries(config.study),
+                before_trials=scope.before_trials and prepared.plan.refit is None,
+                shared=scope.shared,
                 niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
             )
         stack.callback(delivery.stop)
@@ -420,19 +263,13 @@ def open_sweep_parts(
             )
         prepared = prepared.noting(changed_code_note(prepared, log.record))
         delivery.wait_usable(READY_SECONDS)
-        if others is None:
-            prepared = prepared.noting(restore_lost_events(study, log))
+        prepared = prepared.noting(store.restore())
         store_config(directory, stored_config)
         executor = make_executor(
             prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
         )
         stack.callback(executor.close)
+        outside = open_outside_trials(prepared, study, log, directory.path)
         yield SweepParts(
-            *(prepared, directory, reader, study, log, delivery, executor),
-            FolderRequestQueue(directory.path, directory.locked_time)
-            if others is None
-            else others.requests,
-            open_outside_trials(prepared, study, log, directory.path),
-            others=NoPeerSweeps() if others is None else others,
-            nodes=nodes,
+            prepared, directory, reader, store, delivery, executor, outside, nodes=nodes
         )

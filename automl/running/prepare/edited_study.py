@@ -146,8 +146,6 @@ def edit_study(
     _refuse_unfit_study(prepared, change, edited, n_trials)
     after = prepare_edited(prepared, edited)
     if edited.study.shared:
-        from automl.running.opening.shared_sweep import refuse_unshareable_study  # loads psycopg
-
         refuse_unshareable_study(after)
     if not after.asks_for_params:
         after.sampler.open(SamplerInputs(after.space, edited.study.seed, (), _open_no_study))
@@ -264,6 +262,31 @@ def refuse_uneditable_study(config: Config) -> None:
         raise ConfigError(
             f"study.name={study.name}: it is called from Python, and the call gives its settings: "
             "change n_trials there; for another space call it with a new name."
+        )
+
+
+def refuse_unshareable_study(prepared: PreparedStudy) -> None:
+    """Raise ConfigError for features that only a single sweep supports."""
+    if prepared.asks_for_params:
+        raise ConfigError(
+            "objective=optuna: params that an objective asks for while it runs are not shared "
+            "between sweeps. Write them as the space (space.NAME=…), or leave study.storage out; "
+            "postgresql+psycopg2://… keeps the study in Optuna's own tables, for one sweep."
+        )
+    if prepared.config.tracking.keep_best is not None:
+        raise ConfigError(
+            f"tracking.keep_best={prepared.config.tracking.keep_best}: sweeps of a shared study "
+            "have their files on several machines, and none removes those of others: leave it out."
+        )
+    if prepared.pruner.pauses:
+        raise ConfigError(
+            f"pruner={option_name(prepared.pruner)}: sweeps of a shared study do not promote the "
+            "trials that others have paused. Take pruner=halving, or leave study.storage out."
+        )
+    if prepared.called is not None and prepared.called.changed:
+        raise ConfigError(
+            "changed=True: a function that goes on as it is now would be another on each machine "
+            "of a shared study. Begin a new study.name with it."
         )
 
 

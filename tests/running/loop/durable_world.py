@@ -24,7 +24,7 @@ from automl.objectives.reports.trial_reports import TrialReports
 from automl.record.append_only import FLUSH_SECONDS
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.messages import PlannedTrial, UnfitTrialFinding
-from automl.running.opening.parts import restore_lost_events, take_over_trials
+from automl.running.opening.recovery import restore_lost_events, take_over_trials
 from automl.running.trials.carrier import TrialCarrier, _CarriedExecution
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler

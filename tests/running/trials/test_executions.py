@@ -112,11 +112,9 @@ class Scene:
             prepare_study(config),
             self.directory,
             HostReader(),
-            nothing,
-            self.log,
-            nothing,
-            self.trials,
-            requests=nothing,
+            store=nothing,
+            delivery=nothing,
+            executor=self.trials,
             outside=nothing,
         )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
