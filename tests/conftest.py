@@ -31,6 +31,7 @@ _FIRST = (
     "tests/tracking",
     "tests/models",
     "tests/objectives",
+    "tests/in_trial",
     "tests/running/trials/test_step_timing.py",
     "tests/running/trials/test_timed_ways.py",
     "tests/test_",

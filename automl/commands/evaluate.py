@@ -37,7 +37,7 @@ from automl.commands.models.which_model import (
 from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.errors import ConfigError
-from automl.objectives.seeds import evaluation_seed
+from automl.in_trial.seeds import evaluation_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
@@ -90,7 +90,7 @@ def rank_parts(
 
     Raises AutoMLError.
     """
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
@@ -126,7 +126,7 @@ def score_repeats(
     Raises AutoMLError.
     """
     from automl.models.mean_model import judged_outputs
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     data, n = evaluation.dataset, config.evaluate.repeats
     plan = replace(TrainingPlan.from_config(config), n_models=data.n_models, repeats=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from automl.config import AutoSetting, ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
-from automl.models.model_scoring import HeldOutScores
+from automl.objectives.model_scoring import HeldOutScores
 from automl.record.signal_receiver import (
     ENDED_PHASE,
     INTERRUPTED_CODE,

@@ -13,7 +13,7 @@ from automl.data.dataset import Dataset
 from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.execution.child_calls import call_in_child
-from automl.models.model_scoring import HeldOutScores, HeldOutScoringJob
+from automl.objectives.model_scoring import HeldOutScores, HeldOutScoringJob
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say
@@ -28,7 +28,7 @@ from automl.trial import (
     ProcessEntry,
 )
 
-SCORE = "automl.models.model_scoring:score"
+SCORE = "automl.objectives.model_scoring:score"
 REFIT_NAME = "its refit"
 Scores = Mapping[str, float]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.objectives.reports.report_values import (
+from automl.in_trial.reports.report_values import (
     parse_metric_name,
     parse_metric_value,
     parse_step,

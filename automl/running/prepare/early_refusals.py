@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from automl.config import Config, DataKind, ExecutionKind, ObjectiveKind, Task, check_setting
 from automl.config.metrics import check_reported, reported_metric
 from automl.data.tables.named_file import NamedFile
+from automl.in_trial.user_code import refuse_missing_target
 from automl.models.family import family_of
-from automl.objectives.user_code import refuse_missing_target
 from automl.record.study_directory import study_command
 from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import refuse_missing_function

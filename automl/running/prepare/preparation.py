@@ -25,6 +25,7 @@ from automl.config import (
 from automl.config.metrics import ValueLoss, reported_metric
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
+from automl.in_trial.user_code import open_inside
 from automl.models.family import Family, family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
@@ -50,7 +51,6 @@ from automl.objectives.training_plan import (
     TrainingPlan,
     declare_objective,
 )
-from automl.objectives.user_code import open_inside
 from automl.record.texts import say_unfailing
 from automl.running.prepare.early_refusals import refuse_early
 from automl.running.prepare.identity_settings import option_name

@@ -19,8 +19,8 @@ import pytest
 from automl.admission.accounting.ledger import Ledger
 from automl.config import StudyConfig
 from automl.execution.executor import InlineExecutor
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.trial_reports import TrialReports
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.record.append_only import FLUSH_SECONDS
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.messages import PlannedTrial, UnfitTrialFinding
@@ -51,7 +51,7 @@ from tests.running.loop.simulator import World
 
 BEGAN = 1_700_000_000.0
 """When virtual time begins, in seconds since the epoch."""
-CLOCKED = ("automl.running.trials.carrier", "automl.objectives.reports.trial_reports")
+CLOCKED = ("automl.running.trials.carrier", "automl.in_trial.reports.trial_reports")
 """Modules that ask what time it is."""
 SPACE = {"plan": {"low": 0, "high": 100_000}}
 

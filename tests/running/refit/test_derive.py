@@ -21,7 +21,8 @@ from automl.config import (
 from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.objectives.training_plan import RefitTraining, WarmUp
+from automl.models.networks.network_family import WarmUp
+from automl.objectives.training_plan import RefitTraining
 from automl.record.study_record import fold_events
 from automl.running.prepare.identity_settings import flat_settings
 from automl.running.prepare.refit_task import RefitTask, refuse_unfit_settings

@@ -106,7 +106,7 @@ def test_each_trains_as_long_as_it_did() -> None:
     assert found.plan.training_of(MLP, training) == own
     assert found.plan.training_of({"family": "linear"}, training) == training
     given = replace(found.plan, member_of_trial=(0, 1, 1))
-    assert [given.training_of_trial(n, training).epochs for n in range(3)] == [3, 8, 8]
+    assert [own.epochs for own in given.trainings_by_trial(training)] == [3, 8, 8]
     assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
 
 

@@ -14,8 +14,8 @@ import torch
 from automl.data.dataset import STAYS_SHARE
 from automl.measure.survey.survey_result import SurveyResult
 from automl.measure.survey.survey_run import survey_objective
+from automl.models.networks.user_tensors import PartsLoader, UserTensors
 from automl.objectives.training_session import open_objective
-from automl.objectives.user_data.loader import PartsLoader, UserTensors
 from automl.objectives.user_data.source import describe_data, open_data
 from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, Verdict
 from tests.models.conftest import HOST, Listener, make_spec

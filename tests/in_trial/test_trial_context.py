@@ -8,13 +8,13 @@ import sys
 import pytest
 
 import automl
-from automl.objectives.trial_context import declared_arguments
+from automl.in_trial.trial_context import declared_arguments
 
 HEAVY = {"torch", "pandas", "sklearn", "optuna", "mlflow", "hydra"}
 
 
 @pytest.mark.parametrize(
-    "module", ["automl", "automl.objectives.trial_context", "automl.objectives.training_plan"]
+    "module", ["automl", "automl.in_trial.trial_context", "automl.objectives.training_plan"]
 )
 def test_what_the_parent_imports_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; sys.stdout.write(','.join({HEAVY!r} & set(sys.modules)))"

@@ -21,14 +21,14 @@ from torch.utils.data import DataLoader, Dataset
 from automl.config import Task
 from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.errors import ConfigError
-from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
-from automl.objectives.user_data.parts import (
+from automl.in_trial.source_parts import (
     ArrayRows,
     DatasetItems,
     SourcePart,
     SourceParts,
     holds_whole_numbers,
 )
+from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource, TrainingRows
 
 _Batch: TypeAlias = "tuple[int, int, Sequence[int]]"
 """The place of a part, a seed, and the numbers of rows."""

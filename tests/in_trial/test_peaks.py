@@ -11,15 +11,15 @@ import pytest
 from automl.execution.executor import TrialFeed
 from automl.execution.worker_process import WorkerLimits
 from automl.execution.workers_executor import WorkersExecutor
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.memory_peaks import (
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.memory_peaks import (
     DeviceMemoryPeak,
     MemoryPeakMeter,
     PeakReporter,
     largest_peak,
 )
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import TrialContext
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import TrialContext
 from automl.trial import (
     Direction,
     FinishedOutcome,
@@ -129,7 +129,7 @@ def open_session(config: object) -> object:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[WorkersExecutor]:
-    entry = ProcessEntry("tests.objectives.test_peaks:open_session")
+    entry = ProcessEntry("tests.in_trial.test_peaks:open_session")
     executor = WorkersExecutor(entry, tmp_path, WorkerLimits(1))
     yield executor
     executor.close()

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from automl.objectives.checkpoints.plain_checkpoint import read_file, write_files
+from automl.in_trial.checkpoints.plain_checkpoint import read_file, write_files
 from automl.record.lease import TrialFolderFence
 
 _WRITTEN = re.compile(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from automl.errors import StorageError
-from automl.objectives.checkpoints import plain_checkpoint, torch_checkpoint
+from automl.in_trial.checkpoints import plain_checkpoint, torch_checkpoint
 from tests.lossy_disk import no_room_beyond
 
 STATE: dict[str, Any] = {
@@ -47,7 +47,7 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
 def test_it_is_written_and_read_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys, numpy\nfrom pathlib import Path\n"
-        "from automl.objectives.checkpoints import plain_checkpoint\n"
+        "from automl.in_trial.checkpoints import plain_checkpoint\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "plain_checkpoint.save(folder, {'a.pt': {'a': numpy.arange(3)}})\n"
         "assert plain_checkpoint.load(folder / 'a.pt')['a'].tolist() == [0, 1, 2]\n"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from automl.objectives.trial_context import TrialInterrupted, TrialPruned
+from automl.in_trial.trial_context import TrialInterrupted, TrialPruned
 from automl.trial import (
     TrialTagged,
     Verdict,
 )
+from tests.in_trial.reporting import make_trial, stored, written
 from tests.models.conftest import Listener
 from tests.objectives.objectives import ONE_HALF
-from tests.objectives.reporting import make_trial, stored, written
 
 
 @pytest.mark.parametrize(

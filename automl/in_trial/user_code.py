@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any, cast
 
 from automl.errors import ConfigError
-from automl.models.networks.network_family import TRAINING_NAMES
 from automl.trial import ProcessEntry
 from automl.trial.session_protocols import LoggingRedirect, NoLoggingRedirect
 
@@ -139,38 +138,6 @@ resolve_objective = partial(
 resolve_builder = partial(_resolve_function, "model.target", "n_inputs, n_outputs and params")
 resolve_source = partial(_resolve_function, "data.source", "no arguments, and returns the data")
 resolve_loss = partial(_resolve_function, "training.loss", "outputs and targets, both tensors")
-
-
-def builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the names of the params that `model.target` takes (None: any) and of required ones.
-
-    Raises ConfigError under the conditions of `resolve_objective`, and if the target does not take
-    `n_inputs, n_outputs` first, or takes a param that belongs to the training.
-    """
-    try:
-        parameters = inspect.signature(resolve_builder(target)).parameters.values()
-    except ValueError:  # a builtin without a signature: the first trial will tell
-        return None, ()
-    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(by_place) < 2 and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise ConfigError(
-            f"model.target={target}: it is called as build(n_inputs, n_outputs, **params), and "
-            f"takes only ({', '.join(map(str, parameters))})."
-        )
-    named = [
-        p
-        for p in parameters
-        if p not in by_place[:2] and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-    ]
-    if taken := [p.name for p in named if p.name in TRAINING_NAMES]:
-        raise ConfigError(
-            f"model.target={target}: {taken[0]} is a param of the training and not given to the "
-            f"network; these are: {', '.join(TRAINING_NAMES)}. Give yours another name."
-        )
-    required = tuple(p.name for p in named if p.default is p.empty)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None, required
-    return tuple(p.name for p in named), required
 
 
 def resolve_target(key: str, target: str) -> Any:

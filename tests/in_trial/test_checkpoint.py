@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from automl.errors import StorageError
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from tests.flips import one_bit_flipped
 from tests.lossy_disk import LossyDisk, no_room_beyond
 
@@ -145,7 +145,7 @@ KILLED = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 import torch
-from automl.objectives.checkpoints import torch_checkpoint as checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint as checkpoint
 from tests.flips import one_bit_flipped
 from tests.lossy_disk import LossyDisk, no_room_beyond
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.logged_values import LoggedSide
-from automl.objectives.reports.report_values import MAX_TAGS
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import TrialInterrupted
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.logged_values import LoggedSide
+from automl.in_trial.reports.report_values import MAX_TAGS
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import TrialInterrupted
 from automl.trial import Direction, LoggedPoint, TrialEvent, TrialTagged, ValuesLogged, Verdict
 from tests.models.conftest import Listener, make_spec
 

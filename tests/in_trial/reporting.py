@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import TrialContext
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import TrialContext
 from automl.trial import (
     CheckpointWritten,
     Direction,

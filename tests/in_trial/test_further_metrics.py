@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.further_metrics import FurtherMetrics
-from automl.objectives.reports.outcomes import outcome_of_return
-from automl.objectives.reports.trial_reports import TrialReports
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.further_metrics import FurtherMetrics
+from automl.in_trial.reports.outcomes import outcome_of_return
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.trial import Direction, FailedOutcome, FinishedOutcome, MetricsReported
+from tests.in_trial.reporting import Clock
 from tests.models.conftest import Listener, make_spec
-from tests.objectives.reporting import Clock
 
 NO_FILES = (None, None)
 

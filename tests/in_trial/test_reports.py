@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from automl.errors import StorageError
-from automl.objectives.trial_context import TrialInterrupted, TrialPruned
+from automl.in_trial.trial_context import TrialInterrupted, TrialPruned
 from automl.trial import (
     CheckpointWritten,
     Direction,
@@ -18,8 +18,8 @@ from automl.trial import (
     ValuesLogged,
     Verdict,
 )
+from tests.in_trial.reporting import Clock, make_trial, stored, written
 from tests.models.conftest import Listener
-from tests.objectives.reporting import Clock, make_trial, stored, written
 
 
 def test_reports_become_events_with_plain_floats(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from automl.config.metrics import MEMORY_PEAK, MODEL_BYTES
-from automl.objectives.reports.report_values import plain_number
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import (
+from automl.in_trial.reports.report_values import plain_number
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import (
     MissingParamError,
     TrialInterrupted,
     TrialPruned,

@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex
 
 from automl.config.metrics import MEASURED_METRICS, MODEL_BYTES, TRAIN_SECONDS
 from automl.errors import StorageError
-from automl.objectives.checkpoints.last_checkpoint import (
+from automl.in_trial.checkpoints.last_checkpoint import (
     BestReport,
     CheckpointFiles,
     GetScores,
@@ -30,11 +30,11 @@ from automl.objectives.checkpoints.last_checkpoint import (
     find_last_checkpoint,
     keep_previous,
 )
-from automl.objectives.goal import FinalReport, StudyGoal
-from automl.objectives.reports import step_counter
-from automl.objectives.reports.further_metrics import FurtherMetrics
-from automl.objectives.reports.memory_peaks import PeakReporter
-from automl.objectives.reports.report_values import (
+from automl.in_trial.goal import FinalReport, StudyGoal
+from automl.in_trial.reports import step_counter
+from automl.in_trial.reports.further_metrics import FurtherMetrics
+from automl.in_trial.reports.memory_peaks import PeakReporter
+from automl.in_trial.reports.report_values import (
     is_same_metric_value,
     parse_metric_name,
     parse_metric_value,
@@ -42,7 +42,7 @@ from automl.objectives.reports.report_values import (
     parse_tag,
     refuse_too_many_tags,
 )
-from automl.objectives.trial_context import TrialInterrupted, TrialPruned
+from automl.in_trial.trial_context import TrialInterrupted, TrialPruned
 from automl.record.lease import OthersFolderError, TrialFolderFence
 from automl.record.study_files import CHECKPOINT_NAMES
 from automl.trial import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from automl.objectives.reports.report_values import parse_metric_name, parse_metric_value
+from automl.in_trial.reports.report_values import parse_metric_name, parse_metric_value
 from automl.record.lease import TrialFolderFence
 from automl.record.study_files import LAST_CHECKPOINT_FILE, PREVIOUS_CHECKPOINT_FILE
 from automl.trial import Verdict
@@ -75,7 +75,7 @@ class CheckpointFiles(Protocol):
 def checkpoint_files(*, without_torch: bool) -> CheckpointFiles:
     """Return the module for a format, which is imported only when there is a checkpoint."""
     name = "plain_checkpoint" if without_torch else "torch_checkpoint"
-    return cast(CheckpointFiles, importlib.import_module(f"automl.objectives.checkpoints.{name}"))
+    return cast(CheckpointFiles, importlib.import_module(f"automl.in_trial.checkpoints.{name}"))
 
 
 class LastCheckpoint(NamedTuple):

@@ -11,14 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from automl.objectives.reports.report_values import (
+from automl.in_trial.reports.report_values import (
     MAX_NAME_CHARACTERS,
     MAX_TAG_CHARACTERS,
     MAX_TAGS,
     RESERVED_TAGS,
     is_same_metric_value,
 )
-from automl.objectives.reports.trial_reports import TrialReports
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.record.study_files import LOGGED_FILES_FOLDER
 from automl.record.texts import cut_text
 from automl.trial import MAX_STEP, LoggedPoint, Params, ValuesLogged
