@@ -241,6 +241,7 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.terminal.rendering import best_text
+        from automl.terminal.study_view import copy_note
         from automl.terminal.view import best_row
 
         record = read_study(self.path)
@@ -249,7 +250,9 @@ class StudyHandle:
         if best is not None and best.value is not None:
             metric = record.metric.name
             best_words = f"; best {best_text(metric, best_row(best, metric))}"
-        return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
+        note = copy_note(self.path)
+        note_words = "" if note is None else f"; {note}"
+        return f"<study {self.name}: {counts or 'no trials'}{best_words}{note_words}>"
 
 
 def open_study(

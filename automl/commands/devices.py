@@ -93,7 +93,7 @@ class _WatchSource:
 @contextlib.contextmanager
 def _source(config: Config) -> Iterator[_WatchSource]:
     if watches_cluster(config):
-        from automl.running.opening.machines import (
+        from automl.running.opening.cluster_machines import (
             node_readings,
             open_cluster_nodes,  # loads the modules of clusters
         )
@@ -243,7 +243,7 @@ def _accounts(reading: DeviceReading, config: Config) -> list[DeviceAccount]:
 def _print_nodes(config: Config) -> None:
     """Print one table of all nodes' devices, and the nodes that do not answer. Raises
     AutoMLError."""
-    from automl.running.opening.machines import (  # loads the modules of clusters
+    from automl.running.opening.cluster_machines import (  # loads the modules of clusters
         node_readings,
         open_cluster_nodes,
         unread_nodes,

@@ -200,8 +200,10 @@ class PredictProgress:
                 raise table.file.error(refusal)
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
+        only = self._n_rows == 1
+        which = "its only row cannot" if only else f"none of its {self._n_rows:,} rows can"
         raise table.file.error(
-            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
+            f"{which} be read ({first}): mend {'it' if only else 'them'}."
             if first
             else "has a header and no rows: give some to score."
         )

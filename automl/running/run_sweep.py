@@ -27,13 +27,8 @@ from automl.record.signal_receiver import signal_receiver
 from automl.record.study_directory import make_study_name
 from automl.record.texts import fit_text
 from automl.running.features.refit_at_end import RunRefit
-from automl.running.opening.machines import open_sweep_machines
-from automl.running.opening.parts import (
-    checkpoint_store,
-    edits_so_far,
-    open_study_directory,
-    open_sweep_parts,
-)
+from automl.running.opening.machines import checkpoint_store, open_sweep_machines
+from automl.running.opening.parts import edits_so_far, open_study_directory, open_sweep_parts
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.runner import SweepRunner
@@ -129,17 +124,15 @@ def run_sweep(
     if (stored := checkpoint_store(prepared.config.study, "")) is not None:
         stored.check()
     with signal_receiver().phases(), open_sweep_machines(prepared) as machines:
-        reader = machines.reader
-        _refuse_impossible(reader, prepared)
+        _refuse_impossible(machines.reader, prepared)
         with (
             open_study_directory(prepared.config.study, must_exist=resume) as directory,
             open_sweep_parts(
                 prepared,
                 directory,
-                reader,
+                machines,
                 stored_config=stored_config,
                 deliverer=deliverer,
-                nodes=machines.nodes,
             ) as parts,
             UnfailingDisplay(open_display(), view_failures) as display,
             sweep_log(directory.files.sweep_log, display),

@@ -281,15 +281,13 @@ class SweepRunner:
             self.display.say(line)
             self._deadline_seconds = self.refit_step.trials_until_seconds
 
-    def _look_after_cluster(self) -> None:
-        """Ask the cluster for the devices that the head lacks. Break off if the cluster is lost."""
-        if self.parts.nodes is None or (loop := self.loop.snapshot()).error is not None:
+    def _look_after_machines(self) -> None:
+        """Ask for the devices that the head lacks. Break off if the machines are lost."""
+        if self.loop.error is not None:
             return
-        if (lost := self.parts.nodes.lost()) is not None:
+        if (lost := self.parts.machines.look_after(self.loop.shortage)) is not None:
             self.display.say(str(lost))  # at once: Ray may end this process before its trials end
             self.messages.put(SweepFailed(lost))
-        elif loop.shortage is not None:
-            self.parts.nodes.claims.want(loop.shortage.kinds, loop.shortage.n)
 
     def _take_reading(self, reading: DeviceReading) -> None:
         """Pass a reading on, in the reader's thread."""
@@ -335,9 +333,9 @@ class SweepRunner:
 
     def _open_repeated(self) -> RepeatedParams | None:
         """Return what finds repeated params. None if trials differ in more than the params they
-        begin with: in seeds and rows (a refit), or in what they ask for while they run."""
+        begin with: in seeds and rows, or in what they ask for while they run."""
         study, prepared = self.parts.study, self.parts.prepared
-        if prepared.plan.refit is not None or prepared.asks_for_params:
+        if not prepared.purpose.tells_of_repeats or prepared.asks_for_params:
             return None
         return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
@@ -347,7 +345,7 @@ class SweepRunner:
         When the family is chosen, too, the time is for the study rather than its last trial, as
         soon as some trial has a result.
         """
-        if self.parts.prepared.plan.refit is not None:  # an unfinished refit is of no use later
+        if self.parts.prepared.purpose.stops_in_time:
             return True
         has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
         return has_result and self.parts.prepared.choice is not None
@@ -456,7 +454,7 @@ class SweepRunner:
         now = time.monotonic()
         if now - self._shown_seconds >= STATUS_SECONDS:
             self._shown_seconds = now
-            self._look_after_cluster()
+            self._look_after_machines()
             with self.view_failures.of(STATUS_FILE):
                 view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
                 self._waits.look(view.waiting, view.time)

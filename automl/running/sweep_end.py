@@ -136,8 +136,8 @@ class SweepFinisher:
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
         if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
-        is_inner = self._parts.prepared.plan.refit is not None
-        if self._parts.config.tracking.store is TrackingStore.mlflow and not is_inner:
+        stands_alone = self._parts.prepared.purpose.stands_alone
+        if self._parts.config.tracking.store is TrackingStore.mlflow and stands_alone:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
@@ -209,7 +209,7 @@ class SweepFinisher:
     def _baseline_value(self) -> dict[str, float]:
         """Return the study's metric of the constant prediction, by its name; empty: unknown."""
         prepared, metric = self._parts.prepared, self._parts.config.study.leading_metric
-        if prepared.dataset is None or prepared.plan.refit is not None:
+        if prepared.dataset is None or not prepared.purpose.stands_alone:
             return {}
         name, scores = baseline_scores(prepared.dataset)
         value = scores.get(metric.removeprefix("val_"))
@@ -279,7 +279,7 @@ class SweepFinisher:
     def _has_result(self) -> bool:
         """Whether a sweep that chooses the family came to its end."""
         prepared = self._parts.prepared
-        of_any = prepared.choice is not None and prepared.plan.refit is None
+        of_any = prepared.choice is not None and prepared.purpose.stands_alone
         return of_any and self._stop in (None, StopReason.TIMEOUT)
 
     @cached_property
@@ -312,7 +312,7 @@ class SweepFinisher:
 
     def _write_report(self) -> None:
         """Write the page on the study; a refit is part of the page of its own study."""
-        if self._parts.prepared.plan.refit is not None or not self._parts.study.n_asked:
+        if not (self._parts.prepared.purpose.stands_alone and self._parts.study.n_asked):
             return
         self._report = make_report(self._parts.directory.path, light=not self._is_long)
         try:
@@ -359,7 +359,7 @@ class SweepFinisher:
         if self._loop.memory is not None:
             self._say(self._loop.memory)
         best = study.best()
-        if best is not None and self._parts.config.refit.of is None:  # a refit has its own file
+        if best is not None and self._parts.prepared.purpose.stands_alone:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")

@@ -54,9 +54,9 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
     yield from parts.prepared.notes
     if (reason := parts.prepared.sampler_decision.reason) is not None:
         yield reason
-    if parts.config.refit.of is None:
+    if parts.prepared.purpose.explains_choices:
         yield from notes_of_config(parts.config)
-    if not parts.study.n_asked and parts.config.refit.of is None:
+    if not parts.study.n_asked and parts.prepared.purpose.explains_choices:
         yield from columns_table(parts.prepared.dataset, parts.config.study)
     yield from parts.store.peers.greeting()
     n_gpus = parts.config.admission.devices_per_trial
@@ -64,7 +64,7 @@ def greeting_lines(parts: SweepParts) -> Iterator[str]:
         yield f"admission.devices_per_trial={n_gpus} counts GPUs: here a trial has the host"
     config, study = parts.config.study, parts.study
     before = study.n_asked
-    if parts.config.refit.of is not None:
+    if not parts.prepared.purpose.stands_alone:
         yield f"if it is interrupted: {parts.prepared.how_to_go_on()}"
         return
     n_open = sum(study.counts()[state] for state in (TrialState.RUNNING, TrialState.PAUSED))

@@ -68,9 +68,9 @@ class CommandConsole(PrintableConsole):
         return self.measure(shown, options=unbounded).maximum
 
 
-def open_console() -> CommandConsole:
-    """Return a console on stdout."""
-    return CommandConsole(highlight=False, markup=False, emoji=False)
+def open_console(*, on_stderr: bool = False) -> CommandConsole:
+    """Return a console on stdout, or on stderr for what must not stand in a command's output."""
+    return CommandConsole(stderr=on_stderr, highlight=False, markup=False, emoji=False)
 
 
 def aligned_lines(

@@ -170,6 +170,13 @@ def look_at(path: Path) -> StudyStatus | str:
     return StudyStatus(view, at_work, suspended, is_copy)
 
 
+def copy_note(path: Path) -> str | None:
+    """Return a sentence on when the folder's copy of a shared study was whole; None: the study at
+    `path` is no copy, or a sweep works in the folder."""
+    status = look_at(path)
+    return status.copy_note if isinstance(status, StudyStatus) else None
+
+
 def _status_of(
     path: Path, view: SweepView | None, record: StudyRecord, at_work: bool | OSError
 ) -> StudyStatus:

@@ -18,7 +18,7 @@ from automl.config import Config, StatusConfig, StudyConfig
 from automl.terminal.machine_output import machine_output
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
-_COUNTS = re.compile(r"Trials: ([^.<]*)\.")
+_COUNTS = re.compile(r"Trials: (\d[^.<]*)\.")
 
 
 @dataclass(frozen=True)

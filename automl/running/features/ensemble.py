@@ -259,7 +259,7 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
     """Return whether the sweep ends with an ensemble whose answers are few enough to be kept in
     memory."""
     dataset = prepared.dataset
-    if dataset is None or prepared.choice is None or prepared.plan.refit is not None:
+    if dataset is None or prepared.choice is None or not prepared.purpose.stands_alone:
         return False
     if prepared.config.study.metrics.are_several:
         return False

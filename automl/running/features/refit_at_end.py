@@ -243,7 +243,7 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
         and config.data.kind is DataKind.csv
         and config.refit.rows != TRAIN_ROWS
         and prepared.choice is not None
-        and prepared.plan.refit is None
+        and prepared.purpose.stands_alone
         and dataset is not None
         and (not dataset.folds or config.data.time is not None)
     )

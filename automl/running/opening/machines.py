@@ -1,154 +1,131 @@
 """Opens the machines where a sweep's trials may run: this machine, or the nodes of a cluster.
 
-`devices execution=ray` reads the devices of a cluster's nodes in the same way, by an agent on each
-node, which ends with the command. It sends no user code, claims nothing, and asks for no node.
+Which of the two it is is chosen here, and nowhere else; all that depends on it is asked of the
+machines. The nodes of a cluster are in `cluster_machines.py`.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Protocol
 
-from automl.config import Config, ExecutionKind, ObjectiveKind
-from automl.config.execution import LOCAL_ADDRESS
-from automl.devices.device_reader import FIRST_READING_SECONDS, open_device_reader
-from automl.devices.device_reading import (
-    DeviceReader,
-    DeviceReading,
-    NodeReading,
-    NodesReader,
-    close_unclaimed_devices,
-)
+from automl.config import ExecutionKind, StudyConfig
+from automl.devices.device_reader import open_device_reader
+from automl.devices.device_reading import DeviceReader
+from automl.devices.host import n_oom_kills
 from automl.errors import AutoMLError
-from automl.execution.cluster.nodes import ClusterNodes
-from automl.execution.cluster.ray_cluster import RayCluster
-from automl.running.opening.node_agent import NodeSettings
-from automl.running.opening.warm_start import training_preloads
+from automl.execution.checkpoint_store import CheckpointStore
+from automl.execution.executor import Executor, InlineExecutor
+from automl.execution.worker_messages import JudgedReports
+from automl.execution.worker_process import WorkerLimits
+from automl.execution.workers_executor import WorkersExecutor
+from automl.record.study_directory import StudyDirectory
+from automl.running.loop.messages import DeviceShortage
 from automl.running.prepare.prepared_config import PreparedStudy
-from automl.trial import DeviceKind
-
-AGENT_TARGET = "automl.running.opening.node_agent:open_agent"
-GIVEN_GPU = "automl.devices.torch_gpus:assigned_gpu"
+from automl.tracking.deliver.process import DELIVERY_NICENESS
 
 
-@dataclass(frozen=True)
-class SweepMachines:
-    """The reader of a sweep's devices, and the nodes that they belong to."""
+class SweepMachines(Protocol):
+    """The machines where the trials of one sweep may run."""
 
-    reader: DeviceReader
-    nodes: ClusterNodes | None = None
-    """Nodes of a cluster. None if the devices are this machine's."""
+    @property
+    def reader(self) -> DeviceReader: ...
+
+    @property
+    def niceness(self) -> int:
+        """Niceness of the process that delivers to MLflow."""
+
+    @property
+    def checkpoints_are_here(self) -> bool:
+        """Whether trials write their checkpoints on this machine."""
+
+    def n_places(self, prepared: PreparedStudy) -> int:
+        """Return the largest number of trials, or packs, at once, on silent devices included."""
+
+    def n_threads(self, prepared: PreparedStudy) -> int:
+        """Return the largest number of threads that may carry trials."""
+
+    def executor(
+        self, prepared: PreparedStudy, directory: StudyDirectory, study_uuid: str
+    ) -> Executor:
+        """Return the executor that runs the study's trials. Raises ConfigError."""
+
+    def checkpoint_store(self, study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
+        """Return the store in which this machine keeps copies of checkpoints, or None."""
+
+    def look_after(self, shortage: DeviceShortage | None) -> AutoMLError | None:
+        """Ask for devices that are short, about once a second. Return the error that ends the sweep
+        if the machines are lost."""
+
+    def close(self) -> None:
+        """Give the machines back. Call it when no trial runs any more."""
+
+
+class ThisMachine:
+    """The devices of the machine on which the sweep runs."""
+
+    niceness = DELIVERY_NICENESS
+    checkpoints_are_here = True
+
+    def __init__(self, reader: DeviceReader) -> None:
+        self.reader = reader
+
+    def n_places(self, prepared: PreparedStudy) -> int:
+        return prepared.limits.at_once(self.reader.addresses)
+
+    def n_threads(self, prepared: PreparedStudy) -> int:
+        return self.n_places(prepared)
+
+    def executor(
+        self, prepared: PreparedStudy, directory: StudyDirectory, study_uuid: str
+    ) -> Executor:
+        if prepared.config.execution.kind is ExecutionKind.inline:
+            return InlineExecutor(prepared.entry, directory.files.logs)
+        limits = worker_limits(prepared, self.n_places(prepared))
+        return WorkersExecutor(prepared.entry, directory.files.logs, limits)
+
+    def checkpoint_store(self, study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
+        return checkpoint_store(study, study_uuid)
+
+    def look_after(self, shortage: DeviceShortage | None) -> AutoMLError | None:
+        """Return None, since this machine has the devices that it has."""
+        return None
+
+    def close(self) -> None:
+        self.reader.close()
 
 
 @contextmanager
 def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
     """Open the machines. Raises ConfigError if none can be used, AutoMLError if none answers."""
-    if prepared.config.execution.kind is not ExecutionKind.ray:
-        beside = prepared.uses_cpu_beside_gpus
-        with closing(open_device_reader(prepared.devices, beside_gpus=beside)) as reader:
-            yield SweepMachines(reader)
-        return
-    with closing(_nodes(prepared)) as nodes:
-        nodes.open()
-        yield SweepMachines(NodesReader(lambda: node_readings(nodes)), nodes)
+    with closing(_open_machines(prepared)) as machines:
+        yield machines
 
 
-def _nodes(prepared: PreparedStudy) -> ClusterNodes:
-    from automl.execution.cluster.autoscaler import GrowingCluster
-    from automl.execution.cluster.claims import ClaimedResources, ResourceClaim
-    from automl.execution.cluster.node_files import CodeFolder, find_code
-    from automl.execution.cluster.nodes import ClusterNodes
-    from automl.execution.cluster.ray_cluster import RayCluster
+def _open_machines(prepared: PreparedStudy) -> SweepMachines:
+    if prepared.config.execution.kind is ExecutionKind.ray:
+        from automl.running.opening.cluster_machines import Cluster  # loads the modules of clusters
 
-    config, folder = prepared.config, Path.cwd()
-    code = CodeFolder(folder, ())
-    if config.ray.address != LOCAL_ADDRESS:
-        away = [Path(config.study.dir), *_tables(config)]
-        code = find_code(folder, config.ray.max_code_bytes, away)
-    settings = _settings(prepared)
-    cluster = RayCluster(config.ray, code, AGENT_TARGET, settings)
-    nodes = ClusterNodes(cluster)
-
-    def ask(kind: DeviceKind) -> ResourceClaim:
-        return cluster.claim(kind, GIVEN_GPU, settings.cores_per_trial, nodes.name_of)
-
-    if config.ray.claim:
-        nodes.claims = ClaimedResources(ask, nodes.end_idle)
-    else:
-        nodes.claims = GrowingCluster(cluster.autoscaler, settings.cores_per_trial)
-    return nodes
+        return Cluster.open(prepared)
+    beside = prepared.uses_cpu_beside_gpus
+    return ThisMachine(open_device_reader(prepared.devices, beside_gpus=beside))
 
 
-def _tables(config: Config) -> list[Path]:
-    """Return the tables that the sweep reads itself, and shares."""
-    paths = (config.data.path, config.data.test_path)
-    is_read = config.objective.kind is ObjectiveKind.builtin
-    return [Path(path) for path in paths if path is not None and is_read]
+def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
+    """Return the store for copies of the study's checkpoints, or None if there is none."""
+    return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
 
 
-def _settings(prepared: PreparedStudy) -> NodeSettings:
-    config = prepared.config
-    return NodeSettings(
-        devices=prepared.devices,
-        beside_gpus=prepared.uses_cpu_beside_gpus,
-        cores_per_trial=config.execution.threads_per_trial + prepared.n_loaders,
-        max_on_host=config.admission.max_concurrent_trials,
-        modules=training_preloads(config),
-    )
-
-
-def node_readings(nodes: ClusterNodes) -> Sequence[NodeReading]:
-    """Return the last reading of each node, by our clock. Only what is claimed counts."""
-    found, held = [], nodes.claims.held()
-    for node in nodes.present():
-        reading = None if node.last is None else node.last.reading
-        if isinstance(reading, DeviceReading):
-            begun = reading.begun_seconds + node.offset_seconds
-            ours = replace(reading, begun_seconds=begun)
-            ours = ours if held is None else close_unclaimed_devices(ours, held)
-            found.append(NodeReading(node.name, ours, node.heard_seconds))
-    return found
-
-
-_STEP_SECONDS = 0.05
-
-
-@contextmanager
-def open_cluster_nodes(config: Config) -> Iterator[ClusterNodes]:
-    """Open the nodes of the config's cluster once each was read, or after `FIRST_READING_SECONDS`.
-
-    Raises ConfigError if the cluster cannot be used, AutoMLError if no node answers.
-    """
-    with closing(
-        ClusterNodes(RayCluster(config.ray, None, AGENT_TARGET, _read_only_settings(config)))
-    ) as nodes:
-        nodes.open()
-        ends = time.monotonic() + FIRST_READING_SECONDS
-        while unread_nodes(nodes) and time.monotonic() < ends:
-            time.sleep(_STEP_SECONDS)
-        if not node_readings(nodes):
-            raise AutoMLError(
-                f"no node's devices have answered for {FIRST_READING_SECONDS:g} s; does "
-                f"nvidia-smi answer "
-                f"on {', '.join(unread_nodes(nodes)) or 'its nodes'}?"
-            )
-        yield nodes
-
-
-def unread_nodes(nodes: ClusterNodes) -> Sequence[str]:
-    """Return the nodes whose agents have not reported their devices yet."""
-    read = {reading.node for reading in node_readings(nodes)}
-    return sorted(node.name for node in nodes.present() if node.name not in read)
-
-
-def _read_only_settings(config: Config) -> NodeSettings:
-    return NodeSettings(
-        devices=config.devices,
-        beside_gpus=False,
-        cores_per_trial=config.execution.threads_per_trial,
-        max_on_host=config.admission.max_concurrent_trials,
-        modules=(),
+def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
+    """Return the limits of workers. They wait for a verdict at the study's own rungs."""
+    execution = prepared.config.execution
+    return WorkerLimits(
+        max_workers=max_workers,
+        trial_timeout_seconds=execution.trial_timeout_seconds,
+        silence_timeout_seconds=execution.silence_timeout_seconds,
+        recycle_after_trials=execution.recycle_after_trials,
+        recycle_growth_bytes=execution.recycle_growth_bytes,
+        n_oom_kills=n_oom_kills,
+        judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
     )

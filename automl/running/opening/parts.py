@@ -10,47 +10,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from automl.config import (
-    CodeChange,
-    Config,
-    ExecutionKind,
-    ObjectiveKind,
-    StudyConfig,
-    TrackingStore,
-)
+from automl.config import CodeChange, Config, ObjectiveKind, StudyConfig, TrackingStore
 from automl.devices.device_reader import DeviceReader
-from automl.devices.device_reading import NodesReader
-from automl.devices.host import n_oom_kills
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
-from automl.execution.executor import Executor, InlineExecutor
-from automl.execution.worker_messages import JudgedReports
-from automl.execution.worker_process import WorkerLimits
-from automl.execution.workers_executor import WorkersExecutor
+from automl.execution.executor import Executor
 from automl.record.disk import write_durably
 from automl.record.event_log import EventLog
 from automl.record.studies import SWEEP_COMMANDS, read_study
-from automl.record.study_directory import (
-    StudyDirectory,
-    holding_for,
-    settle_place,
-)
+from automl.record.study_directory import StudyDirectory, holding_for, settle_place
 from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
+from automl.running.opening.machines import SweepMachines
 from automl.running.opening.outside_trials import OutsideTrials
 from automl.running.opening.study_store import FolderStore, StudyStore
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.search.study import Study
 from automl.tracking.deliver.delivery import DelivererProcess, DeliverySupervisor, NoDelivery
-from automl.tracking.deliver.process import DELIVERY_NICENESS, NICENESS_BELOW_RAY
 from automl.tracking.view.run_update import StudyRef
-from automl.trial import (
-    StudyEdited,
-)
-
-if TYPE_CHECKING:
-    from automl.execution.cluster.nodes import ClusterNodes
+from automl.trial import StudyEdited
 
 
 def open_outside_trials(
@@ -64,10 +42,6 @@ def open_outside_trials(
     return OutsideTrials(study, log, record, metrics=metrics, only=only)
 
 
-MAX_THREADS = 10_000
-"""Largest number of threads for the nodes of a cluster. A thread starts when it is needed."""
-MAX_WORKERS = 512
-"""Largest number of workers on a node."""
 READY_SECONDS = 60.0
 """How long MLflow may take to open its store."""
 
@@ -79,14 +53,12 @@ class SweepParts:
     prepared: PreparedStudy
     """Made anew when the study is edited; the other parts stay."""
     directory: StudyDirectory
-    reader: DeviceReader
+    machines: SweepMachines
     store: StudyStore
     delivery: DeliverySupervisor | NoDelivery
     executor: Executor
     outside: OutsideTrials
     """The trials that run outside of any sweep."""
-    nodes: ClusterNodes | None = None
-    """Nodes of a cluster. None if trials run on this machine."""
 
     @property
     def config(self) -> Config:
@@ -106,71 +78,24 @@ class SweepParts:
         return self.store.n_open - len(self.outside.trials)
 
     @property
+    def reader(self) -> DeviceReader:
+        return self.machines.reader
+
+    @property
     def stored(self) -> CheckpointStore | None:
         """The store in which this machine keeps copies of checkpoints. None if there is none, or if
         the nodes keep them."""
-        return (
-            None if self.nodes is not None else checkpoint_store(self.config.study, self.study.uuid)
-        )
+        return self.machines.checkpoint_store(self.config.study, self.study.uuid)
 
     @property
     def n_places(self) -> int:
         """Largest number of trials, or packs, at once."""
-        return n_places(self.prepared, self.reader)
+        return self.machines.n_places(self.prepared)
 
     @property
     def n_threads(self) -> int:
         """Largest number of threads that may carry trials, nodes that may still come included."""
-        return self.n_places if self.nodes is None else MAX_THREADS
-
-
-def n_places(prepared: PreparedStudy, reader: DeviceReader) -> int:
-    """Return the largest number of trials, or packs, at once, on silent devices included."""
-    limits = prepared.limits
-    if isinstance(reader, NodesReader):
-        limits = limits.with_places_of(reader.take().devices)
-    return limits.at_once(reader.addresses)
-
-
-def make_executor(
-    prepared: PreparedStudy,
-    directory: StudyDirectory,
-    max_workers: int,
-    nodes: ClusterNodes | None = None,
-    study_uuid: str = "",
-) -> Executor:
-    """Return the executor that the config names. Raises ConfigError."""
-    if nodes is not None:
-        from automl.execution.cluster.nodes_executor import NodesExecutor
-
-        limits, shared = worker_limits(prepared, MAX_WORKERS), prepared.config.study.shared
-        where, stored = directory.path, checkpoint_store(prepared.config.study, study_uuid)
-        return NodesExecutor(
-            nodes, prepared.entry, where, limits, stored=stored, stores_shared=shared
-        )
-    if prepared.config.execution.kind is ExecutionKind.inline:
-        return InlineExecutor(prepared.entry, directory.files.logs)
-    limits = worker_limits(prepared, max_workers)
-    return WorkersExecutor(prepared.entry, directory.files.logs, limits)
-
-
-def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
-    """Return the store for copies of the study's checkpoints, or None if there is none."""
-    return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
-
-
-def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
-    """Return the limits of workers. They wait for a verdict at the study's own rungs."""
-    execution = prepared.config.execution
-    return WorkerLimits(
-        max_workers=max_workers,
-        trial_timeout_seconds=execution.trial_timeout_seconds,
-        silence_timeout_seconds=execution.silence_timeout_seconds,
-        recycle_after_trials=execution.recycle_after_trials,
-        recycle_growth_bytes=execution.recycle_growth_bytes,
-        n_oom_kills=n_oom_kills,
-        judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
-    )
+        return self.machines.n_threads(self.prepared)
 
 
 def store_config(directory: StudyDirectory, stored_config: str) -> None:
@@ -225,11 +150,10 @@ def changed_code_note(prepared: PreparedStudy, record: StudyRecord) -> str:
 def open_sweep_parts(
     prepared: PreparedStudy,
     directory: StudyDirectory,
-    reader: DeviceReader,
+    machines: SweepMachines,
     *,
     stored_config: str,
     deliverer: DelivererProcess | None,
-    nodes: ClusterNodes | None = None,
 ) -> Iterator[SweepParts]:
     """Open study, event log, MLflow's delivery and executor. Close them in reverse order."""
     config = prepared.config
@@ -250,10 +174,9 @@ def open_sweep_parts(
                 deliverer,
                 study=StudyRef(place.study_uuid, place.name, place.former_names),
                 n_known_trials=scope.n_known_trials,
-                # The study of a refit has begun.
-                before_trials=scope.before_trials and prepared.plan.refit is None,
+                before_trials=scope.before_trials and prepared.purpose.checks_tracking,
                 shared=scope.shared,
-                niceness=DELIVERY_NICENESS if nodes is None else NICENESS_BELOW_RAY,
+                niceness=machines.niceness,
             )
         stack.callback(delivery.stop)
         if log.record.edits != prepared.edits:
@@ -265,11 +188,7 @@ def open_sweep_parts(
         delivery.wait_usable(READY_SECONDS)
         prepared = prepared.noting(store.restore())
         store_config(directory, stored_config)
-        executor = make_executor(
-            prepared, directory, n_places(prepared, reader), nodes, place.study_uuid
-        )
+        executor = machines.executor(prepared, directory, place.study_uuid)
         stack.callback(executor.close)
         outside = open_outside_trials(prepared, study, log, directory.path)
-        yield SweepParts(
-            prepared, directory, reader, store, delivery, executor, outside, nodes=nodes
-        )
+        yield SweepParts(prepared, directory, machines, store, delivery, executor, outside)

@@ -28,7 +28,8 @@ def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
     Raises ConfigError for a tracking URI that cannot be used.
     """
     is_outside = config.objective.kind is ObjectiveKind.outside
-    if not is_outside and config.execution.kind not in (ExecutionKind.inline, ExecutionKind.ray):
+    has_workers = config.execution.kind in (ExecutionKind.auto, ExecutionKind.workers)
+    if has_workers and not is_outside:
         preload_fork_server(*training_preloads(config), *_for_surveys(config))
     if config.tracking.store is TrackingStore.none:
         yield None

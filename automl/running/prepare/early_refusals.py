@@ -15,6 +15,7 @@ from automl.data.tables.named_file import NamedFile
 from automl.in_trial.user_code import refuse_missing_target
 from automl.models.family import family_of
 from automl.record.study_directory import study_command
+from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import refuse_missing_function
 from automl.running.prepare.several_metrics import refuse_several_metrics
 from automl.search.search_space import parse_space
@@ -27,15 +28,15 @@ def refuse_early(
     config: Config,
     called: CalledFunction | None = None,
     *,
-    is_refit: bool = False,
+    purpose: SweepPurpose = SEARCH,
     trains: bool = True,
 ) -> None:
     """Raise ConfigError for a sweep that cannot begin, as far as its settings and the disk tell.
 
-    `is_refit`: it is a final training. Unless it `trains`, extras that train may be missing.
+    Unless it `trains`, extras that train may be missing.
     """
     refuse_missing_function(config, called)
-    _refuse_settings_of_others(config, is_refit=is_refit)
+    _refuse_settings_of_others(config, purpose)
     refuse_several_metrics(config)
     space = parse_space(family_of(config).searched_space(config.space))
     if config.objective.kind is ObjectiveKind.builtin:
@@ -45,7 +46,7 @@ def refuse_early(
         family.check_space(space.names)
         family.check_training(config.training)
         _refuse_unknown_metrics(config)
-    if not is_refit:  # its rows and code are those of a study that is there
+    if purpose.checks_choices:
         _refuse_missing_files(config)
     if config.execution.kind is ExecutionKind.ray:
         from automl.execution.cluster.ray_cluster import refuse_missing_ray
@@ -53,7 +54,7 @@ def refuse_early(
         refuse_missing_ray()
 
 
-def _refuse_settings_of_others(config: Config, *, is_refit: bool) -> None:
+def _refuse_settings_of_others(config: Config, purpose: SweepPurpose) -> None:
     """Raise ConfigError for a setting that other commands have."""
     check_setting(
         not config.watch,
@@ -74,7 +75,7 @@ def _refuse_settings_of_others(config: Config, *, is_refit: bool) -> None:
         f"is for another command: {study_command('edit', config.study)} undo=true",
     )
     rule = "is for other commands: evaluate, refit, release, export, predict and register."
-    check_setting(config.which is None or is_refit, "which", config.which, rule)
+    check_setting(config.which is None or purpose.takes_which, "which", config.which, rule)
 
 
 def _refuse_unknown_metrics(config: Config) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from automl.config import (
@@ -25,7 +26,7 @@ from automl.config.metrics import ValueLoss, reported_metric
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.errors import ConfigError
 from automl.in_trial.user_code import open_inside
-from automl.models.family import family_name, family_of
+from automl.models.family import Family, family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
@@ -44,12 +45,18 @@ from automl.objectives.plan_checks import (
 )
 from automl.objectives.program.program_arguments import ProgramFlags
 from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
-from automl.objectives.training_plan import SessionSetup, TrainingPlan, declare_objective
+from automl.objectives.training_plan import (
+    RefitTraining,
+    SessionSetup,
+    TrainingPlan,
+    declare_objective,
+)
 from automl.record.texts import say_unfailing
 from automl.running.prepare.early_refusals import refuse_early
 from automl.running.prepare.identity_settings import option_name
 from automl.running.prepare.long_training import long_trial_warnings
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
+from automl.running.prepare.purpose import FINAL_TRAINING, SEARCH
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
@@ -70,8 +77,9 @@ def prepare_study(
     """Check everything that needs no device. `called` is the function that a sweep was called with
     from Python, `edits` are those of the study so far. Unless it `trains`, extras that train may be
     missing. Raises ConfigError."""
-    refuse_early(config, called, is_refit=refit is not None, trains=trains)
-    return _StudyPreparation(config, called, refit, edits).prepare()
+    preparation = _StudyPreparation(config, called, refit, edits)
+    refuse_early(config, called, purpose=preparation.purpose, trains=trains)
+    return preparation.prepare()
 
 
 def prepare_edited(prepared: PreparedStudy, config: Config) -> PreparedStudy:
@@ -90,13 +98,25 @@ class _StudyPreparation:
         refit: RefitInputs | None,
         edits: Sequence[StudyEdited],
     ) -> None:
-        self._config, self._called, self._refit, self._edits = config, called, refit, edits
-        self._family = family_of(config)
+        self._config, self._called, self._edits = config, called, edits
         self._is_builtin = config.objective.kind is ObjectiveKind.builtin
+        self.purpose = SEARCH
+        self._refit_plan: RefitTraining | None = None
+        self._n_searched = 0
+        self._opened: tuple[Dataset | None, UserDataFacts | None] | None = None
+        """The data, if the caller has opened them."""
+        if refit is not None:
+            self.purpose, self._refit_plan = FINAL_TRAINING, refit.plan
+            self._n_searched = refit.n_searched or 0
+            self._opened = refit.dataset, refit.facts
+
+    @cached_property
+    def _family(self) -> Family:
+        return family_of(self._config)
 
     def prepare(self) -> PreparedStudy:
         """Return what the sweep is made from."""
-        config, refit = self._config, self._refit
+        config = self._config
         space = self._parse_space()
         check_setting(
             bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
@@ -105,12 +125,12 @@ class _StudyPreparation:
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
             self._check_sampler(space)
-        plan = TrainingPlan.from_config(config, space.names, None if refit is None else refit.plan)
+        plan = TrainingPlan.from_config(config, space.names, self._refit_plan)
         dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
         if dataset is not None:
             plan = replace(plan, n_models=dataset.n_models)
             space = self._parse_space(self._n_rows(dataset))
-            if refit is None:
+            if self.purpose.checks_choices:
                 self._check_enqueued(space)
         if self._is_builtin:
             self._check_family(space, dataset)
@@ -130,6 +150,7 @@ class _StudyPreparation:
         return PreparedStudy(
             *(config, space, plan, dataset, declaration, notes, self._called, facts, flags),
             edits=tuple(self._edits),
+            purpose=self.purpose,
         )
 
     def edited(self, before: PreparedStudy) -> PreparedStudy:
@@ -170,13 +191,12 @@ class _StudyPreparation:
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
 
     def _n_rows(self, dataset: Dataset) -> int:
-        n_searched = None if self._refit is None else self._refit.n_searched
-        return max(dataset.n_train, n_searched or 0)
+        return max(dataset.n_train, self._n_searched)
 
     def _open_data(self, plan: TrainingPlan) -> tuple[Dataset | None, UserDataFacts | None]:
         """Return the table, or else the facts about the user's data, which is opened elsewhere."""
-        if self._refit is not None:
-            return self._refit.dataset, self._refit.facts
+        if self._opened is not None:
+            return self._opened
         n_devices = self._config.admission.devices_per_trial
         check_setting(
             n_devices == 1,
@@ -257,7 +277,8 @@ class _StudyPreparation:
         if data is None or "batch_size" not in ends:
             return
         sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
-        if self._refit is None:  # a refit keeps its batch size, in batches of all rows if need be
+        # A final training keeps its batch size, in batches of all rows if need be.
+        if self.purpose.checks_choices:
             check_batch(data.name, data.n_train, min(sizes))
         if max(sizes) > data.n_train:
             yield f"batch_size: clipped to the {data.n_train} rows of the training part."
@@ -266,7 +287,7 @@ class _StudyPreparation:
         self, dataset: Dataset | None, ends: Mapping[str, Sequence[ParamValue]]
     ) -> Iterator[str]:
         """Yield what is noteworthy of a search on a table."""
-        if dataset is None or self._refit is not None:
+        if dataset is None or not self.purpose.explains_choices:
             return
         yield from self._family.notes(self._n_rows(dataset), self._config.space)
         yield from threshold_notes(self._config.study.leading_metric, dataset)

@@ -31,6 +31,7 @@ from automl.objectives.training_plan import RefitTraining, SessionSetup, Trainin
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.prepare.identity_settings import identity_settings
 from automl.running.prepare.long_training import order_quick_families_first, seconds_by_family
+from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import function_parts, resume_command
 from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
@@ -99,6 +100,7 @@ class PreparedStudy:
     from_python: bool = False
     """Whether the sweep was called from Python, and the same call with the study's name resumes
     it."""
+    purpose: SweepPurpose = SEARCH
 
     @property
     def edited_total(self) -> int | None:
@@ -174,7 +176,7 @@ class PreparedStudy:
     def portfolio(self) -> Sequence[Params]:
         """The points that did well elsewhere and are tried first."""
         wanted = self.config.study.portfolio is AutoSetting.auto
-        if self.choice is None or not wanted or self.plan.refit is not None:
+        if self.choice is None or not wanted or not self.purpose.uses_portfolio:
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
         if dataset is None:

@@ -31,7 +31,7 @@ from automl.models.families.mlp.family import Growth, MLPFamily
 from automl.models.families.python.family import PythonFamily
 from automl.objectives.function_call import ObjectiveDeclaration
 from automl.objectives.training_plan import MemberTraining, RefitTraining, TrainingPlan
-from automl.running.opening.parts import worker_limits
+from automl.running.opening.machines import worker_limits
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import LOADER_BYTES, PreparedStudy, RefitInputs
 from automl.search.pruners.halving import SuccessiveHalving

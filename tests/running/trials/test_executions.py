@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -31,6 +32,7 @@ from automl.running.loop.messages import (
     StopReason,
     WaitingTrial,
 )
+from automl.running.opening.machines import ThisMachine
 from automl.running.opening.parts import SweepParts
 from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.carrier import TrialCarrier
@@ -111,8 +113,8 @@ class Scene:
         self.parts = SweepParts(
             prepare_study(config),
             self.directory,
-            HostReader(),
-            store=nothing,
+            ThisMachine(HostReader()),
+            store=cast(Any, SimpleNamespace(log=self.log)),
             delivery=nothing,
             executor=self.trials,
             outside=nothing,
