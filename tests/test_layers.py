@@ -42,7 +42,7 @@ PARTS = {
     "in_trial": {"data"},
     "integrations": {"in_trial", "objectives"},
     "measure": {"data", "export", "in_trial", "models", "objectives"},
-    "models": {"data", "export", "in_trial"},
+    "models": {"data", "in_trial"},
     "objectives": {"data", "in_trial", "models"},
     "report": {"search"},
     "search": set[str](),
@@ -193,6 +193,7 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
     [
         ("search", "import automl.objectives.models"),
         ("models", "import automl.objectives.training_plan"),
+        ("models", "from automl.export import table_graph"),
         ("search", "from automl import objectives as training"),
         ("tracking", "from automl.search.study import Study"),
         ("devices", "from automl.admission.placement_policy import place_trial"),
