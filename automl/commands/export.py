@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import deliver_evaluation, record_evaluation
 from automl.commands.models.which_model import (
     ModelChoice,
@@ -232,8 +233,9 @@ N_ROWS = 1000
 """Number of rows of the study's table that the export and the model are compared on."""
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Write the export and print the comparison with the model. Raises AutoMLError."""
+    config = call.config
     console, path = open_console(), study_path(config.study)
     choice = choose_model(config, "export")
 
@@ -417,7 +419,7 @@ def make_package(config: Config, model: TableModel, choice: ModelChoice) -> Serv
         model=model.which,
         tune=False,  # the fastest format may be one that cannot be served
     )
-    run(replace(config, export=export_config), "")
+    run(CommandCall(replace(config, export=export_config)))
     package = find_package(folder, model.file)
     if package is None:
         raise AutoMLError(f"{folder}: has changed while it was looked at: register again.")

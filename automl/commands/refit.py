@@ -10,6 +10,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import find_model_trial, with_named_trial
 from automl.commands.sweep import loading
@@ -20,9 +21,10 @@ from automl.record.study_record import StudyRecord
 from automl.running.display.machine_output import write_answer
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
+    config = call.config
     from automl.running.refit.refit_task import make_refit_task, refuse_unfit_settings
     from automl.running.setup.early_refusals import refuse_early
 
@@ -42,7 +44,7 @@ def run(config: Config, stored_config: str) -> int:
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        code = run_refit(task, stored_config, deliverer)
+        code = run_refit(task, call.stored_config, deliverer)
     if code == 0:
         model = StudyFiles(path).refit
         written = os.path.relpath(model) if model.exists() else None
