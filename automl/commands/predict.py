@@ -139,7 +139,7 @@ def _score(
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
-                *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
+                file, classes, kept_columns, parquet=parquet, threshold=predictor.threshold
             )
         )
         verbatim = predictor.columns.verbatim

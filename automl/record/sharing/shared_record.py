@@ -104,7 +104,9 @@ class SharedRecord:
             config.decided_n_trials, n_asked=0, n_left=0, others_run=True
         )
         duties = SharingDuties(
-            *(self._ship, self._look, self._renew),
+            ship=self._ship,
+            look=self._look,
+            renew=self._renew,
             give_up=lambda: self.log.let_go(self.log.held),
             end_lost=self._end_lost,
             set_worker_deadline=lambda until_seconds: self._set_worker_deadline(until_seconds),
@@ -269,7 +271,10 @@ class SharedRecord:
         try:
             with self._main_database.transaction() as cursor:
                 taken = study_tables.take_over_trial(
-                    *(cursor, self._study.id, self.sweep, self._gone),
+                    cursor,
+                    self._study.id,
+                    self.sweep,
+                    self._gone,
                     excluded={*self._busy(), *self.log.held},
                     unconfirmed=self._unconfirmed,
                 )
