@@ -39,9 +39,11 @@ STOPPED = "AUTOML_TESTS_STOPPED"
 MESSAGE_BYTES = 128 * 1024
 _LOADED = {
     DELIVERER: (DELIVERER, "automl.tracking.deliver.study_delivery"),
-    PROGRAM: ("torch", "automl.running.setup.run_sweep", "automl.cli.command_steps", "hydra"),
+    PROGRAM: ("torch", "automl.running.run_sweep", "automl.cli.command_steps", "hydra"),
 }
 """What a fork of each kind begins with: imported, and never run."""
+_STATELESS = ("automl.config", "automl.errors", "automl.trial")
+"""Parts that hold classes alone. Nearly all of their import is the making of dataclasses."""
 
 
 def load(kind: str, database: Path) -> None:
@@ -130,9 +132,10 @@ def run(module: str, words: Sequence[str]) -> None:
 
 
 def forget_ours() -> None:
-    """What modules of ours have in memory is not for who begins."""
+    """What modules of ours have in memory is not for who begins; the vocabulary has nothing."""
     for name in [name for name in sys.modules if f"{name}.".startswith("automl.")]:
-        del sys.modules[name]
+        if not name.startswith(_STATELESS):
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
@@ -160,8 +163,8 @@ def ending() -> Iterator[None]:
 
 
 def fork_children() -> None:
-    """Its delivering process and its fork server are forked from it too, while it has one thread
-    and has not begun anything; what it starts later is started as ever."""
+    """Its delivering process and its fork server are forked from it too, while it has begun nothing
+    but to count the seconds of loading; what it starts later is started as ever."""
     import _posixsubprocess
 
     real = _posixsubprocess.fork_exec
@@ -170,8 +173,7 @@ def fork_children() -> None:
         words = [os.fsdecode(word) for word in args[1:]]
         delivers = words == ["-P", "-m", DELIVERER]
         serves = bool(words) and words[-1].startswith("from multiprocessing.forkserver import main")
-        alone = len(os.listdir("/proc/self/task")) == 1
-        if not (alone and (delivers or serves)):
+        if not (may_fork() and (delivers or serves)):
             return int(real(args, *rest))
         if (pid := os.fork()) != 0:
             return pid
@@ -183,6 +185,13 @@ def fork_children() -> None:
         raise AssertionError("it has ended")
 
     start_by(fork_exec)
+
+
+def may_fork() -> bool:
+    """Return whether no thread may hold a lock: there is none but those that wait to say that a
+    step takes long."""
+    others = [thread for thread in threading.enumerate() if thread.name != "long-step"]
+    return len(others) == 1 and len(os.listdir("/proc/self/task")) == threading.active_count()
 
 
 def start_by(fork_exec: Any) -> None:

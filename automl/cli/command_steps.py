@@ -28,7 +28,7 @@ _PLACE_KEYS = ("study.name=", "study.dir=", "study.storage=")
 def run_command(line: CommandLine) -> int:
     """Run the command of a line, and return the exit code. Raises AutoMLError."""
     from automl.record.study_directory import holding_for
-    from automl.running.display.machine_output import machine_output
+    from automl.terminal.machine_output import machine_output
 
     command = COMMANDS[line.command]
     json_output = machine_output() if line.json else contextlib.nullcontext()

@@ -26,7 +26,7 @@ def answer_option(line: CommandLine) -> int:
     if not line.json:
         sys.stdout.write(_answer_text(line))
         return 0
-    from automl.running.display.machine_output import machine_output, write_answer
+    from automl.terminal.machine_output import machine_output, write_answer
 
     with machine_output():
         text = _answer_text(line)

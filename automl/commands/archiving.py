@@ -35,7 +35,7 @@ from automl.record.study_directory import (
 )
 from automl.record.study_files import LOCK, REQUESTS_FOLDER, StudyFiles
 from automl.record.texts import say_on_stdout, size_text
-from automl.running.display.machine_output import write_answer
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import long_step
 
 _SUFFIX = ".tar.gz"

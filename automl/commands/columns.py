@@ -10,8 +10,8 @@ from automl.commands.command_call import CommandCall
 from automl.config import DataKind
 from automl.errors import ConfigError
 from automl.record.texts import fit_line
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
 from automl.tracking.long_step import long_step
 
 COLUMNS = ("column", "taken as", "why", "features")

@@ -1,7 +1,7 @@
 """`edit`: changes the space, the totals, the sampler or the pruner of a study.
 
 A running sweep makes the edit; where none runs, this command makes it, as the next sweep would. The
-checks and the event are in `automl/running/setup/edited_study.py`.
+checks and the event are in `automl/running/prepare/edited_study.py`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from automl.record.study_requests import (
     StudyRequest,
 )
 from automl.record.texts import say_on_stdout
-from automl.running.display.machine_output import write_answer
+from automl.terminal.machine_output import write_answer
 
 if TYPE_CHECKING:
-    from automl.running.setup.prepared_config import PreparedStudy
+    from automl.running.prepare.prepared_config import PreparedStudy
 
 ANSWER_SECONDS = 30.0
 """How long the answer of a running sweep is waited for, which comes in half a second."""
@@ -37,7 +37,7 @@ ANSWER_SECONDS = 30.0
 
 def run(call: CommandCall) -> int:
     """Edit the study `study.name`, and print what changed. Raises AutoMLError."""
-    from automl.running.setup.edited_study import SettingsChange, refuse_uneditable_study
+    from automl.running.prepare.edited_study import SettingsChange, refuse_uneditable_study
 
     config, stored = call.config, call.stored_settings
     assert stored is not None, "the registry says that this command needs them"
@@ -99,8 +99,8 @@ def _make_edits(
 
 def _make_edit(study: StudyConfig, request: StudyRequest, stored: StoredSettings) -> RequestAnswer:
     """Make an edit as a sweep would. Raises StorageError."""
-    from automl.running.setup.edited_study import edit_study
-    from automl.running.setup.preparation import prepare_study
+    from automl.running.prepare.edited_study import edit_study
+    from automl.running.prepare.preparation import prepare_study
     from automl.search.storage import count_trials
 
     path = study_path(study)

@@ -38,15 +38,15 @@ from automl.commands.models.which_model import (
 from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.errors import ConfigError
-from automl.objectives.seeds import evaluation_seed
+from automl.in_trial.seeds import evaluation_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, counted, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -91,7 +91,7 @@ def rank_parts(
 
     Raises AutoMLError.
     """
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
@@ -127,7 +127,7 @@ def score_repeats(
     Raises AutoMLError.
     """
     from automl.models.mean_model import judged_outputs
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     data, n = evaluation.dataset, config.evaluate.repeats
     plan = replace(TrainingPlan.from_config(config), n_models=data.n_models, repeats=1)

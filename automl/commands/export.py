@@ -34,8 +34,8 @@ from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked
 from automl.record.study_files import StudyFiles
 from automl.record.texts import counted, parse_json, say_on_stdout
-from automl.running.display.console import CommandConsole, open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import CommandConsole, open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ExportTuned
 

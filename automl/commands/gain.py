@@ -2,7 +2,7 @@
 
 Some steps of a small, a middle and a large trial are timed; nothing of a study is written. The file
 is short because each command is a file of its own; the timing is in `automl/measure/gain` and its
-report in `automl/running/gain`.
+report in `automl/commands/gain_report.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run(call: CommandCall) -> int:
     from automl.execution.worker_process import preload_fork_server
 
     preload_fork_server("automl.measure.gain.child")  # runs while this process loads its modules
-    from automl.running.gain.gain_report import print_gain_report
+    from automl.commands.gain_report import print_gain_report
 
     # Here every training is a process that can be ended, whatever `execution` a sweep would use.
     execution = replace(call.config.execution, kind=ExecutionKind.workers)

@@ -17,9 +17,9 @@ from automl.config import UNLIMITED_N_TRIALS, StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.texts import fit_line
-from automl.running.display.console import cell_width, cut_to_width, open_console
-from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.study_view import StudyStatus, look_at, shared_status
+from automl.terminal.console import cell_width, cut_to_width, open_console
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.study_view import StudyStatus, look_at, shared_status
 
 COLUMNS = ("study", "state", "trials", "failed", "best", "device-h", "age")
 _MAX_WORD = 40

@@ -28,8 +28,8 @@ from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
 from automl.record.texts import counted
-from automl.running.display.console import CommandConsole, open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import CommandConsole, open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
@@ -202,8 +202,10 @@ class PredictProgress:
                 raise table.file.error(refusal)
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
+        only = self._n_rows == 1
+        which = "its only row cannot" if only else f"none of its {self._n_rows:,} rows can"
         raise table.file.error(
-            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
+            f"{which} be read ({first}): mend {'it' if only else 'them'}."
             if first
             else "has a header and no rows: give some to score."
         )

@@ -41,7 +41,7 @@ from automl.record.study_directory import (
 )
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import Say, redact_text, say_on_stdout
-from automl.running.display.machine_output import write_answer
+from automl.terminal.machine_output import write_answer
 from automl.tracking.deliver.confirmed_offset import is_fully_delivered, read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.deliver.process import SharedDeliveryJob

@@ -52,9 +52,9 @@ from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import parse_json, say_on_stdout
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import write_answer
-from automl.running.refit.refit_task import ensemble_to_refit
+from automl.running.prepare.refit_task import ensemble_to_refit
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import write_answer
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 

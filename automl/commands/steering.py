@@ -34,8 +34,8 @@ from automl.record.study_directory import holding_for, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
-from automl.running.display.machine_output import write_answer
-from automl.running.setup.identity_settings import flat_settings
+from automl.running.prepare.identity_settings import flat_settings
+from automl.terminal.machine_output import write_answer
 
 OUTSIDE_SECONDS = 30.0
 """How long `ask` and `tell` wait for whoever holds the study. A sweep answers in half a second, and
@@ -315,7 +315,7 @@ def _have_answered(
                 request = request or requests.write(kind, arguments)
                 answer = requests.wait_for_answer(request, deadline - time.monotonic())
             else:
-                from automl.running.trials.outside_study import answer_here  # loads Optuna
+                from automl.running.opening.outside_study import answer_here  # loads Optuna
 
                 mine = request or StudyRequest(kind, arguments, getpass.getuser(), time.time())
                 with holding_for(kind):  # a call from Python is no sweep either

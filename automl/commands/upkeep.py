@@ -29,7 +29,7 @@ from automl.record.study_directory import (
 )
 from automl.record.study_files import StudyFiles
 from automl.record.texts import counted, say_on_stdout, size_text
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.machine_output import wants_answer, write_answer
 from automl.tracking.deliver.confirmed_offset import read_delivered_runs
 from automl.tracking.deliver.delivery import deliver_study
 from automl.tracking.mlflow_loading import set_mlflow_defaults

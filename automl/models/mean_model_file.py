@@ -35,6 +35,8 @@ from automl.data.scoring.metrics import (
     make_predictions,
 )
 from automl.errors import AutoMLError
+from automl.in_trial.checkpoints import plain_checkpoint
+from automl.in_trial.user_code import resolve_builder
 from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.mean_state import (
     ModelState,
@@ -60,8 +62,6 @@ from automl.models.predictor import (
     read_checkpoint,
     read_model,
 )
-from automl.objectives.checkpoints import plain_checkpoint
-from automl.objectives.user_code import resolve_builder
 from automl.record.disk import replace_folder
 from automl.record.study_files import BEST_CHECKPOINT_FILE, IMPORTANCES_PLOT
 from automl.trial import trial_name
@@ -109,7 +109,7 @@ def save_model_file(path: Path, content: Mapping[str, Any], models: Sequence[Pat
     if all(plain):
         plain_checkpoint.save(path.parent, {path.name: content})
         return
-    from automl.objectives.checkpoints import torch_checkpoint
+    from automl.in_trial.checkpoints import torch_checkpoint
 
     # What was read without torch holds arrays, which become tensors.
     torch_content = torch_checkpoint.snapshot(content) if any(plain) else content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from automl.record.study_record import StudyRecord
 from automl.record.texts import counted, fit_line
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, is_value_returned
 from automl.report.findings import (
@@ -119,11 +120,10 @@ def verdict_section(data: StudyData) -> ReportSection:
     """Return the section with the best value, what was gained, and whether more would help."""
     record, valued = data.record, data.valued
     metric, best = record.metric, record.best()
-    counts = {state.value: n for state, n in record.counts().items() if n}
-    shown = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "no trial yet"
     if best is None or best.value is None:
         why = "no trial has ended with a value, so nothing can be compared"
-        return ReportSection("verdict", "Verdict", (f"No result yet: {why} ({shown}).",))
+        sentences = [f"No result yet: {why}.", _counts_sentences(record)]
+        return ReportSection("verdict", "Verdict", tuple(sentences))
     goal = "less is better" if metric.direction is Direction.minimize else "more is better"
     sentences = [
         f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
@@ -140,9 +140,7 @@ def verdict_section(data: StudyData) -> ReportSection:
     sentences += _baseline_sentences(data)
     if edges := range_edges(data, best):
         sentences.append(_edges_sentence(edges))
-    end = record.sweeps[-1].end if record.sweeps else None
-    why = f" No more were tried: {fit_line(end.reason)}." if end is not None and end.reason else ""
-    sentences.append(f"Trials: {shown}.{why}")
+    sentences.append(_counts_sentences(record))
     rows = [
         (
             str(trial.number),
@@ -156,6 +154,15 @@ def verdict_section(data: StudyData) -> ReportSection:
         ("trial", metric.name, *data.scales, "state"), rows, title="The best trials", n_text=0
     )
     return ReportSection("verdict", "Verdict", tuple(sentences), tables=(table, *_scores(data)))
+
+
+def _counts_sentences(record: StudyRecord) -> str:
+    """Return how many trials there are in each state, and why no more were tried."""
+    counts = {state.value: n for state, n in record.counts().items() if n}
+    shown = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none yet"
+    end = record.sweeps[-1].end if record.sweeps else None
+    why = f" No more were tried: {fit_line(end.reason)}." if end is not None and end.reason else ""
+    return f"Trials: {shown}.{why}"
 
 
 def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]:

@@ -267,9 +267,10 @@ def failures_section(data: StudyData) -> ReportSection | None:
         n, cause, first = causes[0]
         share = "" if n == n_failed else f", {n} of them"
         place = "" if n == 1 else "first "
+        n_ended = len(data.ended)
+        which = "The only trial" if n_ended == 1 else f"{n_failed:,} of {n_ended:,} trials"
         sentences.append(
-            f"{n_failed} of {counted(len(data.ended), 'trial')} failed{share} with "
-            f"{fit_line(cause, 200)} ({place}in trial {first})."
+            f"{which} failed{share} with {fit_line(cause, 200)} ({place}in trial {first})."
         )
     if n_large:
         fitted = "1 trial fits" if n_large == 1 else f"{n_large} trials fit"

@@ -16,10 +16,10 @@ from automl.commands.list import age_text, hours_text, run
 from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
 from automl.record.study_directory import StudyDirectory
-from automl.running.display.view import BestRow, SweepView, write_view
+from automl.terminal.view import BestRow, SweepView, write_view
 from tests.commands.conftest import config
 from tests.end_to_end.test_rights import without_roots_rights
-from tests.running.display.test_view import VIEW
+from tests.terminal.test_view import VIEW
 
 
 def make_study(path: Path, view: SweepView | None, age_seconds: float = 0.0) -> Path:

@@ -13,8 +13,8 @@ from automl.commands.status import print_status, run
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_record import fold_events
-from automl.running.display.study_view import StudyStatus, recorded_view
-from automl.running.display.view import (
+from automl.terminal.study_view import StudyStatus, recorded_view
+from automl.terminal.view import (
     BestRow,
     DeviceRow,
     FailureRow,
@@ -34,7 +34,7 @@ from automl.trial import (
 )
 from tests.commands.conftest import config
 from tests.places import placed
-from tests.running.display.test_view import VIEW
+from tests.terminal.test_view import VIEW
 
 
 def test_a_dead_sweep_is_told_apart(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

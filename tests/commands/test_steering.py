@@ -20,10 +20,10 @@ from automl.config import Config, EnqueueConfig, StopConfig
 from automl.errors import AutoMLError, ConfigError
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue
-from automl.running.display.view import write_view
+from automl.terminal.view import write_view
 from automl.trial import FinishedOutcome, TrialStarted
 from tests.commands.conftest import config
-from tests.running.display.test_view import VIEW
+from tests.terminal.test_view import VIEW
 from tests.tracking.scenes import write
 
 SPACE = {"lr": {"low": 0.0, "high": 1.0}, "opt": {"choices": ["sgd", "adam"]}}

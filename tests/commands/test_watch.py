@@ -13,8 +13,8 @@ from automl.commands.devices import living_sweeps, run, snapshots_until_cluster_
 from automl.config import Config, DevicesConfig, DevicesKind
 from automl.errors import AutoMLError
 from automl.record.study_directory import StudyDirectory
-from automl.running.display.devices_view import WatchSnapshot
-from automl.running.display.view import SweepView, WaitingRow, write_view
+from automl.terminal.devices_view import WatchSnapshot
+from automl.terminal.view import SweepView, WaitingRow, write_view
 from tests.commands.conftest import config
 from tests.nvml_stub.fixtures import LARGE, SMALL, loaded_nvml_stub, nvml_library, nvml_stub
 from tests.nvml_stub.stub import GIB, NvmlStub

@@ -16,10 +16,10 @@ from automl.commands import list as list_command
 from automl.commands import report, status, trials
 from automl.commands.command_call import CommandCall
 from automl.config import Config, StatusConfig, StudyConfig
-from automl.running.display.machine_output import machine_output
+from automl.terminal.machine_output import machine_output
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
-_COUNTS = re.compile(r"Trials: ([^.<]*)\.")
+_COUNTS = re.compile(r"Trials: (\d[^.<]*)\.")
 
 
 @dataclass(frozen=True)

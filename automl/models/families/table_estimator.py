@@ -21,6 +21,8 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows, Targets
 from automl.data.features import n_features, one_hot_features
 from automl.data.scoring.metrics import Floats, make_predictions
+from automl.in_trial.goal import Patience
+from automl.in_trial.trial_context import TrialContext
 from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey, TrainedModel
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.model_file import (
@@ -29,8 +31,6 @@ from automl.models.model_file import (
     make_model_state,
     tensors_to_arrays,
 )
-from automl.objectives.goal import Patience
-from automl.objectives.trial_context import TrialContext
 
 
 @dataclass(frozen=True, eq=False)

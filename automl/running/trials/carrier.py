@@ -33,7 +33,7 @@ from automl.running.loop.messages import (
     TrialEnded,
     TrialMemoryMeasured,
 )
-from automl.running.setup.parts import SweepParts
+from automl.running.opening.parts import SweepParts
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (

@@ -16,7 +16,7 @@ from automl.config import StudyConfig
 from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
 from automl.running.loop.messages import StopReason
-from automl.running.setup.parts import SweepParts
+from automl.running.opening.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.trial import InterruptedOutcome, Placement, ResourceRequest, TrialSpec
 

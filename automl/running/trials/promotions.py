@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from automl.config import ObjectiveKind
 from automl.running.loop.messages import LoopSnapshot, PlannedTrial, StopReason
-from automl.running.setup.parts import SweepParts
+from automl.running.opening.parts import SweepParts
 from automl.trial import CheckpointKind, PrunedOutcome
 
 
@@ -23,7 +23,8 @@ class TrialPromotions:
         self.may_promote = parts.study.pauses.may_promote
         config = parts.config
         is_program = config.objective.kind is ObjectiveKind.command
-        self._sees_states = not is_program and parts.nodes is None and parts.stored is None
+        are_here = parts.machines.checkpoints_are_here and parts.stored is None
+        self._sees_states = not is_program and are_here
         """Whether a trial without a checkpoint here has no state, which is told once."""
 
     def promote(self, *, grows: bool) -> PlannedTrial | None:

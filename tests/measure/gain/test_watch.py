@@ -16,7 +16,7 @@ from automl.objectives.training_session import open_session
 from automl.trial import Params, single_event_handler
 from tests.models.conftest import HOST, make_plan, make_spec
 from tests.models.conftest import disc as disc
-from tests.running.gain import objectives
+from tests.running.trials import timed_objectives
 
 PARAMS: Params = {"width": 8, "batch_size": 50, "lr": 0.01}
 
@@ -66,7 +66,7 @@ def test_long_passes_are_left_and_what_ends_so_is_not_whole(tmp_path: Path, disc
 
 
 def test_a_users_function_is_ended_at_a_step(tmp_path: Path) -> None:
-    target = f"{objectives.HERE}:trains_for_ever"
+    target = f"{timed_objectives.HERE}:trains_for_ever"
     plan = make_plan(objective=ObjectiveConfig(ObjectiveKind.python, target))
     watch, call = watched(plan, tmp_path, 0.01)
     assert len(call.passes[0]) >= 2

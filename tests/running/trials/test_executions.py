@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -31,8 +32,9 @@ from automl.running.loop.messages import (
     StopReason,
     WaitingTrial,
 )
-from automl.running.setup.parts import SweepParts
-from automl.running.setup.preparation import prepare_study
+from automl.running.opening.machines import ThisMachine
+from automl.running.opening.parts import SweepParts
+from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.executions import (
     JOIN_SECONDS,
@@ -111,12 +113,10 @@ class Scene:
         self.parts = SweepParts(
             prepare_study(config),
             self.directory,
-            HostReader(),
-            nothing,
-            self.log,
-            nothing,
-            self.trials,
-            requests=nothing,
+            ThisMachine(HostReader()),
+            store=cast(Any, SimpleNamespace(log=self.log)),
+            delivery=nothing,
+            executor=self.trials,
             outside=nothing,
         )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
