@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from automl.commands.command_call import CommandCall
 from automl.commands.fastest_export import FastestExport, find_fastest_export
 from automl.commands.models.which_model import (
     TableModel,
@@ -40,8 +41,9 @@ N_ROWS = 1000
 """Number of rows of the study's table that the export and the model are compared on."""
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Write the export and print the comparison with the model. Raises AutoMLError."""
+    config = call.config
     console, path = open_console(), study_path(config.study)
     choice = choose_model(config, "export")
 

@@ -1,7 +1,8 @@
 """What a new version of a registered model is: the rows that it has not learned from, its scores
 there, and its record in the registry.
 
-Steps that were done before are left out. `champion.py` decides the version's alias.
+Steps that were done before are left out. `champion.py` decides the version's alias. Apart from
+`register.py`, since loading it loads PyTorch, which takes seconds that the user is told of.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands import export
+from automl.commands.command_call import CommandCall
 from automl.commands.models.which_model import ModelChoice, TableModel
 from automl.config import Config, ExportFormat
 from automl.errors import AutoMLError, ConfigError
@@ -50,7 +51,7 @@ def make_package(config: Config, model: TableModel, choice: ModelChoice) -> Serv
         model=model.which,
         tune=False,  # the fastest format may be one that cannot be served
     )
-    export.run(replace(config, export=export_config), "")
+    export.run(CommandCall(replace(config, export=export_config)))
     package = find_package(folder, model.file)
     if package is None:
         raise AutoMLError(f"{folder}: has changed while it was looked at: register again.")
