@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from automl.api.sweep_call import sweep
     from automl.cli.hydra_application import register_configs
     from automl.errors import AutoMLError
-    from automl.models.predictor import load
-    from automl.objectives.trial_context import (
+    from automl.in_trial.trial_context import (
         TrialContext,
         TrialInterrupted,
         TrialPruned,
         objective,
     )
+    from automl.models.predictor import load
 
 __all__ = [
     "AutoMLError",
@@ -47,12 +47,12 @@ if not TYPE_CHECKING:
     # Resolved at first use: `import automl` loads no torch, and the command line answers at once.
     _HOMES = {
         "AutoMLError": "automl.errors",
-        "TrialContext": "automl.objectives.trial_context",
-        "TrialInterrupted": "automl.objectives.trial_context",
-        "TrialPruned": "automl.objectives.trial_context",
+        "TrialContext": "automl.in_trial.trial_context",
+        "TrialInterrupted": "automl.in_trial.trial_context",
+        "TrialPruned": "automl.in_trial.trial_context",
         "fit": "automl.api.fit_call",
         "load": "automl.models.predictor",
-        "objective": "automl.objectives.trial_context",
+        "objective": "automl.in_trial.trial_context",
         "open_study": "automl.api.study_handle",
         "register_configs": "automl.cli.hydra_application",
         "sweep": "automl.api.sweep_call",

@@ -26,15 +26,19 @@ settings.register_profile("soak", deadline=None, print_blob=True, max_examples=2
 settings.load_profile("check")
 
 _FIRST = (
-    *(
-        "tests/end_to_end",
-        "tests/api",
-        "tests/execution",
-        "tests/tracking",
-        "tests/models",
-        "tests/objectives",
-    ),
-    *("tests/running/gain", "tests/test_", "tests/cli", "tests/commands", "tests/experiments"),
+    "tests/end_to_end",
+    "tests/api",
+    "tests/execution",
+    "tests/tracking",
+    "tests/models",
+    "tests/objectives",
+    "tests/in_trial",
+    "tests/running/trials/test_step_timing.py",
+    "tests/running/trials/test_timed_ways.py",
+    "tests/test_",
+    "tests/cli",
+    "tests/commands",
+    "tests/experiments",
 )
 _TOGETHER = "tests/execution/isolation"
 """These share a fork server that no others can use: in one process it is started once."""

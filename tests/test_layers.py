@@ -39,12 +39,14 @@ PARTS = {
     "devices": set[str](),
     "execution": set[str](),
     "export": {"data", "models"},
-    "integrations": {"objectives"},
-    "measure": {"data", "export", "models", "objectives"},
-    "models": {"data", "export", "objectives"},
-    "objectives": {"data", "models"},
+    "in_trial": {"data"},
+    "integrations": {"in_trial", "objectives"},
+    "measure": {"data", "export", "in_trial", "models", "objectives"},
+    "models": {"data", "in_trial"},
+    "objectives": {"data", "in_trial", "models"},
     "report": {"search"},
     "search": set[str](),
+    "terminal": {"admission", "devices"},
     "tracking": set[str](),
 }
 """What each part may import besides the shared words and itself."""
@@ -59,7 +61,7 @@ ABOVE = {
 user's own training calls; who may import them."""
 
 OWNERS = {
-    "IPython": {"running"},
+    "IPython": {"terminal"},
     "antlr4": {"cli"},
     "catboost": {"models"},
     "cloudpickle": {"api"},
@@ -75,6 +77,7 @@ OWNERS = {
         "admission",
         "data",
         "export",
+        "in_trial",
         "integrations",
         "measure",
         "models",
@@ -93,14 +96,14 @@ OWNERS = {
     "py3nvml": {"devices"},
     "pyarrow": {"data", "execution"},
     "ray": {"execution"},
-    "rich": {"running"},
+    "rich": {"terminal"},
     "scipy": {"models", "search"},
     "sklearn": {"data", "integrations", "models", "report", "sklearn"},
     "skorch": {"integrations"},
     "tabicl": {"models"},
     "tabpfn": {"models"},
     "threadpoolctl": {"data", "models", "search"},
-    "torch": {"export", "measure", "models", "objectives"},
+    "torch": {"export", "in_trial", "measure", "models", "objectives"},
     "torch_tensorrt": {"export", "measure"},
     "torchao": {"measure"},
     "transformers": {"integrations"},
@@ -189,6 +192,8 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
     ("where", "source"),
     [
         ("search", "import automl.objectives.models"),
+        ("models", "import automl.objectives.training_plan"),
+        ("models", "from automl.export import table_graph"),
         ("search", "from automl import objectives as training"),
         ("tracking", "from automl.search.study import Study"),
         ("devices", "from automl.admission.placement_policy import place_trial"),
@@ -196,7 +201,7 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
         ("config", "from automl.record.texts import fit_text"),
         ("record", "from automl.devices.device_reading import DeviceReading"),
         ("trial", "from automl.config import Config"),
-        ("running", "from automl.cli.compose import compose_command"),
+        ("running", "from automl.cli.command_steps import compose_command"),
         ("commands", "from automl.cli.arguments import CommandLine"),
         ("search", "import torch"),
         ("running", "from mlflow.tracking import MlflowClient"),
@@ -226,11 +231,11 @@ def test_a_broken_rule_is_seen(where: str, source: str) -> None:
         ("running", "from automl.search.study import Study"),
         ("__main__", "from automl.cli import main"),
         ("__init__", "from automl.api.sweep_call import sweep"),
-        ("cli", "from automl.running.setup.run_sweep import run_sweep\nimport hydra, json"),
+        ("cli", "from automl.running.run_sweep import run_sweep\nimport hydra, json"),
         ("__init__", "from automl import integrations"),
         (
             "integrations",
-            "import lightning\nfrom automl.objectives.trial_context import TrialContext",
+            "import lightning\nfrom automl.in_trial.trial_context import TrialContext",
         ),
     ],
 )
@@ -346,62 +351,43 @@ def test_the_package_of_an_imported_module_is_on_no_circle() -> None:
 # --- the rooms of running/ ------------------------------------------------------------------------
 
 ROOMS = {
-    "terminal": set[str](),
-    "prepare": {"terminal"},
+    "prepare": set[str](),
     "messages": set[str](),
     "loop": {"messages"},
-    "opening": {"prepare", "messages", "terminal"},
-    "trials": {"opening", "prepare", "loop", "messages", "terminal"},
-    "features": {"opening", "prepare", "messages", "terminal"},
-    "top": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal"},
-    "refit": {"opening", "prepare", "loop", "messages", "trials", "features", "terminal", "top"},
+    "opening": {"prepare", "messages"},
+    "trials": {"opening", "prepare", "loop", "messages"},
+    "features": {"opening", "prepare", "messages"},
+    "top": {"opening", "prepare", "loop", "messages", "trials", "features"},
+    "refit": {"opening", "prepare", "loop", "messages", "trials", "features", "top"},
 }
 """What the files of each room of `running/` may import besides their own room.
 
-`terminal` shows, `prepare` checks and derives, `messages` and `loop` decide, `opening` opens what a
-sweep works with, `trials` carries, `features` do what a sweep does besides, `top` wires, and a
-`refit` is one or two sweeps.
+A room is a folder, but for two: `messages` is `loop/messages.py`, `top` are the files beside the
+folders. `prepare` checks and derives, `messages` and `loop` decide, `opening` opens what a sweep
+works with, `trials` carries, `features` do what a sweep does besides, `top` wires, and a `refit` is
+one or two sweeps.
 """
-ROOM_OF = {
-    "display": "terminal",
-    "display/trial_messages": "features",
-    "display/viewer": "top",
-    "finish": "features",
-    "finish/sweep_end": "top",
-    "gain": "trials",
-    "loop": "loop",
-    "loop/cpu_probe": "trials",
-    "loop/messages": "messages",
-    "refit": "refit",
-    "refit/refit_task": "prepare",
-    "setup": "prepare",
-    "setup/machines": "opening",
-    "setup/node_agent": "opening",
-    "setup/outside_trials": "opening",
-    "setup/parts": "opening",
-    "setup/run_sweep": "top",
-    "setup/shared_sweep": "opening",
-    "setup/warm_start": "opening",
-    "trials": "trials",
-    "trials/outside_study": "opening",
-    "trials/sweep": "top",
-    "trials/wait_history": "features",
-}
-"""The room of each folder of `running/`, and of the files that lie in another's folder."""
 UPWARD = {
-    ("display/trial_messages", "loop/retries"),
-    ("loop/asking", "display/console"),
-    ("loop/asking", "setup/parts"),
-    ("loop/device_choice", "display/console"),
-    ("setup/edited_study", "setup/shared_sweep"),
+    ("features/notices", "loop/retries"),
 }
 """The imports that still break the order. The list only shrinks: one that is gone is an error."""
+KNOW_ALL_PARTS = {
+    "features/refit_at_end",
+    "opening/parts",
+    "runner",
+    "sweep_end",
+    "sweep_lines",
+    "sweep_view",
+    "trials/steering",
+}
+"""The files that name `SweepParts`, all that is open of a sweep; the others take what they need.
+This list only shrinks, too."""
 RUNNING = PACKAGE / "running"
 
 
 def room(name: str) -> str:
     """The room of a file, named by its path below `running/` without the suffix."""
-    return ROOM_OF.get(name) or ROOM_OF[name.partition("/")[0]]
+    return "messages" if name == "loop/messages" else name.rpartition("/")[0] or "top"
 
 
 def upward(name: str, there: str) -> bool:
@@ -413,22 +399,22 @@ def test_the_rooms_of_running_stand_above_each_other() -> None:
     modules = {module_name(path) for path in FILES}
     files = [path for path in RUNNING.rglob("*.py") if path.name != "__init__.py"]
     below = f"{module_name(RUNNING / '__init__.py')}."
+    names = [str(path.relative_to(RUNNING).with_suffix("")) for path in files]
+    assert set(map(room, names)) == set(ROOMS)
     found = {
         (name, there)
-        for path in files
-        for name in [str(path.relative_to(RUNNING).with_suffix(""))]
+        for path, name in zip(files, names, strict=True)
         for module in imported(path.read_text("utf-8"), modules)
         if module.startswith(below)
         for there in [module.removeprefix(below).replace(".", "/")]
-        if upward(name, there)
+        if there in names and upward(name, there)
     }
     assert found == UPWARD
 
 
-def test_each_room_is_that_of_a_file_or_a_folder() -> None:
-    assert set(ROOM_OF.values()) == set(ROOMS)
-    there = {str(path.relative_to(RUNNING).with_suffix("")) for path in RUNNING.rglob("*")}
-    assert set(ROOM_OF) <= there
+def test_few_files_know_all_open_parts_of_a_sweep() -> None:
+    knowing = {path for path in FILES if "SweepParts" in path.read_text("utf-8")}
+    assert {str(path.relative_to(RUNNING).with_suffix("")) for path in knowing} == KNOW_ALL_PARTS
 
 
 # --- what is loaded -------------------------------------------------------------------------------
@@ -443,13 +429,13 @@ def test_manuals_layout_names_what_there_is() -> None:
     other = {"__pycache__", "conf", "README.md", "DESIGN.md"}
     there = {path.name for path in PACKAGE.iterdir()} - other
     assert named == there
-    assert len(there) <= 23, "more than one glance takes in"
+    assert len(there) <= 25, "more than one glance takes in"
 
 
 COMPOSE = """
 import automl, automl.config, automl.trial, automl.errors
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 config = compose_command(parse_command_line(["sampler=random", "study.name=a"])).config
 """
 ASK = """
@@ -495,8 +481,11 @@ assert device_accounts(config)
         (COMPOSE + PLACE, {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
         (COMPOSE + SHOW_DEVICES, {"torch", "mlflow", "ray", "automl.execution.cluster"}),
         (
-            "import automl.running.setup.run_sweep",
-            {"mlflow", "pandas", "scipy", "sklearn", "jinja2"},
+            "import automl.running.run_sweep",
+            {
+                *("mlflow", "pandas", "scipy", "sklearn", "jinja2"),
+                *("psycopg", "automl.record.sharing", "ray", "automl.execution.cluster"),
+            },
         ),
         (
             NAME_INTEGRATIONS,

@@ -168,7 +168,9 @@ def memory_line(trials: Iterable[tuple[ResourceRequest, int]]) -> str | None:
     n = len(ratios) + n_ran_out
     if not n:
         return None
-    line = f"memory: {sum(r >= 1 for r in ratios)} of {n} trial{'s'[: n > 1]} within their request"
+    n_within = sum(ratio >= 1 for ratio in ratios)
+    whose = "its" if n == 1 else "their"
+    line = f"memory: {n_within} of {n} trial{'s'[: n > 1]} within {whose} request"
     if ratios:
         line += f" (median {statistics.median(ratios):.2f} times the peak)"
     return line + (f", {n_ran_out} ran out and ran again" if n_ran_out else "")

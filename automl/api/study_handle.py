@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from automl.api.python_values import lines_of, store_space
 from automl.cli.arguments import CommandLine
-from automl.cli.compose import ComposedConfig, compose_or_join
+from automl.cli.command_steps import compose_or_join
+from automl.cli.compose import ComposedConfig
 from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
@@ -149,7 +150,7 @@ class StudyHandle:
 
     def report(self) -> Path:
         """Write the study's page `report.html` and return its path. Raises AutoMLError."""
-        from automl.running.finish.study_report import make_report
+        from automl.running.features.report_page import make_report
 
         return make_report(self.path, is_running=is_at_work(self.path) is True)
 
@@ -231,7 +232,7 @@ class StudyHandle:
         return summary_fragment(self._report_data())
 
     def _report_data(self) -> StudyData:
-        from automl.running.finish.study_report import read_report_data
+        from automl.running.features.report_page import read_report_data
 
         return read_report_data(self.path, is_running=is_at_work(self.path) is True)
 
@@ -240,8 +241,9 @@ class StudyHandle:
         return lines_of({"study.name": self.name, "study.dir": self.path.parent})
 
     def __repr__(self) -> str:
-        from automl.running.display.rendering import best_text
-        from automl.running.display.view import best_row
+        from automl.terminal.rendering import best_text
+        from automl.terminal.study_view import copy_note
+        from automl.terminal.view import best_row
 
         record = read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
@@ -249,7 +251,9 @@ class StudyHandle:
         if best is not None and best.value is not None:
             metric = record.metric.name
             best_words = f"; best {best_text(metric, best_row(best, metric))}"
-        return f"<study {self.name}: {counts or 'no trials'}{best_words}>"
+        note = copy_note(self.path)
+        note_words = "" if note is None else f"; {note}"
+        return f"<study {self.name}: {counts or 'no trials'}{best_words}{note_words}>"
 
 
 def open_study(
@@ -279,7 +283,7 @@ def begin_study(
     overrides: Sequence[str] | Mapping[str, Any],
 ) -> None:
     """Begin a study for experiments that no sweep runs. Raises ConfigError."""
-    from automl.running.trials.outside_study import begin_here
+    from automl.running.opening.outside_study import begin_here
 
     with COMPOSE_LOCK:
         lines = [*lines_of({"study.name": name, "study.dir": folder}), store_space(space)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from automl.config import Config, StudyConfig
+from automl.commands.command_call import CommandCall
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.disk import write_atomically
 from automl.record.studies import find_study
@@ -19,44 +20,45 @@ from automl.report.comparison import (
     split_comparable,
 )
 from automl.report.study_data import read_study_data
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.study_view import copy_note
 
 MAX_SETTINGS = 20
 """Largest number of settings that differ which are printed; the page has all."""
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the table and the place of the page. Raises AutoMLError."""
-    names, folder = config.compare.studies, Path(config.study.dir)
+    names, folder = call.config.compare.studies, Path(call.config.study.dir)
     if len(names) < 2:
         raise ConfigError(
             f"compare.studies={names}: name two studies or more, such as: python -m automl compare "
             "first second"
         )
-    studies = [
-        read_study_data(find_study(StudyConfig(name=name, dir=str(folder)))) for name in names
-    ]
+    paths = [find_study(StudyConfig(name=name, dir=str(folder))) for name in names]
+    studies = [read_study_data(path) for path in paths]
     kept, left_out = split_comparable(studies)
     path = comparison_file(folder, studies)
     write_atomically(path, comparison_page(studies))
     columns, rows = comparison_rows(kept) if kept else ((), [])
     settings = setting_rows(kept)
     sentences = [difference_sentence(kept)] if len(kept) > 1 else []
+    notes = [f"{path.name}: {note}" for path in paths if (note := copy_note(path)) is not None]
     if wants_answer():
         write_answer(
             {
                 "page": os.path.relpath(path),
                 "studies": [dict(zip(columns, row, strict=True)) for row in rows],
                 "settings": {key: values for key, *values in settings},
-                "sentences": [*sentences, *left_out],
+                "sentences": [*sentences, *left_out, *notes],
             }
         )
         return 0
     console = open_console()
     if rows:
         console.table(columns, rows)
-    for line in (*sentences, *left_out):
+    for line in (*sentences, *left_out, *notes):
         console.say(line)
     if settings:
         console.table(

@@ -22,6 +22,7 @@ from types import FrameType
 from automl.admission.accounting.account import DeviceAccount, make_account
 from automl.admission.accounting.ledger import DeviceLedgerPage
 from automl.admission.refusals import gib_text
+from automl.commands.command_call import CommandCall
 from automl.config import Config, ExecutionKind
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
@@ -43,8 +44,8 @@ from automl.errors import AutoMLError
 from automl.record.studies import is_study_held, study_names
 from automl.record.study_files import StudyFiles
 from automl.record.texts import fit_line
-from automl.running.display.console import open_console
-from automl.running.display.devices_view import (
+from automl.terminal.console import open_console
+from automl.terminal.devices_view import (
     STALE_VIEW_SECONDS,
     WatchedDevice,
     WatchSnapshot,
@@ -52,8 +53,8 @@ from automl.running.display.devices_view import (
     show_once,
     show_until_stopped,
 )
-from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.view import SweepView, device_row, load_view
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.view import SweepView, device_row, load_view
 from automl.trial import LOCAL_NODE
 
 SHOWN_SECONDS = 1.0
@@ -93,7 +94,7 @@ class _WatchSource:
 @contextlib.contextmanager
 def _source(config: Config) -> Iterator[_WatchSource]:
     if watches_cluster(config):
-        from automl.running.setup.machines import (
+        from automl.running.opening.cluster_machines import (
             node_readings,
             open_cluster_nodes,  # loads the modules of clusters
         )
@@ -210,8 +211,9 @@ COLUMNS = (
 )
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
+    config = call.config
     if config.watch:
         return watch_devices(config)
     if watches_cluster(config):
@@ -243,7 +245,7 @@ def _accounts(reading: DeviceReading, config: Config) -> list[DeviceAccount]:
 def _print_nodes(config: Config) -> None:
     """Print one table of all nodes' devices, and the nodes that do not answer. Raises
     AutoMLError."""
-    from automl.running.setup.machines import (  # loads the modules of clusters
+    from automl.running.opening.cluster_machines import (  # loads the modules of clusters
         node_readings,
         open_cluster_nodes,
         unread_nodes,

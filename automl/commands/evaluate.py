@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.evaluation_scores import Judge, ScoringResult, score_models
 from automl.commands.models.study_opening import (
     deliver_evaluation,
@@ -37,15 +38,15 @@ from automl.commands.models.which_model import (
 from automl.config import Config
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.errors import ConfigError
-from automl.objectives.seeds import evaluation_seed
+from automl.in_trial.seeds import evaluation_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, counted, fit_line, say_on_stdout
 from automl.record.trial_record import TrialRecord
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import long_step
 from automl.trial import (
     ENSEMBLE_NAME,
@@ -90,7 +91,7 @@ def rank_parts(
 
     Raises AutoMLError.
     """
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     plan, rows = TrainingPlan.from_config(config), evaluation.part.rows
     build = network_builder(config)
@@ -126,7 +127,7 @@ def score_repeats(
     Raises AutoMLError.
     """
     from automl.models.mean_model import judged_outputs
-    from automl.models.model_scoring import retrain_trial
+    from automl.objectives.model_scoring import retrain_trial
 
     data, n = evaluation.dataset, config.evaluate.repeats
     plan = replace(TrainingPlan.from_config(config), n_models=data.n_models, repeats=1)
@@ -278,9 +279,9 @@ def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> s
     return f"{figure(low)} to {figure(high)}"
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Score the models, print the scores and keep them. Raises AutoMLError."""
-    event = evaluate_models(config, say_on_stdout)
+    event = evaluate_models(call.config, say_on_stdout)
     write_answer({"evaluation": event, "rows": event.rows, "models": event.models})
     return 0
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.row_scorer import RowScorer, make_scorer
 from automl.commands.models.which_model import (
     TableModel,
@@ -27,8 +28,8 @@ from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
 from automl.record.texts import counted
-from automl.running.display.console import CommandConsole, open_console
-from automl.running.display.machine_output import write_answer
+from automl.terminal.console import CommandConsole, open_console
+from automl.terminal.machine_output import write_answer
 from automl.tracking.long_step import LongStep, long_step
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ N_SHOWN = 5
 T = TypeVar("T")
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Write `predict.output`, with a row for each row of `predict.input`. Raises AutoMLError."""
+    config = call.config
     console, path = open_console(), study_path(config.study)
     input_path, output = _input_and_output(config)
     choice = choose_model(config, "predict")
@@ -137,7 +139,7 @@ def _score(
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
-                *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
+                file, classes, kept_columns, parquet=parquet, threshold=predictor.threshold
             )
         )
         verbatim = predictor.columns.verbatim
@@ -200,8 +202,10 @@ class PredictProgress:
                 raise table.file.error(refusal)
             return
         first = "; ".join(f"{row.where}: {row.reason}" for row in self._first)
+        only = self._n_rows == 1
+        which = "its only row cannot" if only else f"none of its {self._n_rows:,} rows can"
         raise table.file.error(
-            f"none of its {counted(self._n_rows, 'row')} can be read ({first}): mend them."
+            f"{which} be read ({first}): mend {'it' if only else 'them'}."
             if first
             else "has a header and no rows: give some to score."
         )

@@ -10,6 +10,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import find_model_trial, with_named_trial
 from automl.commands.sweep import loading
@@ -17,15 +18,16 @@ from automl.config import Config
 from automl.record.studies import read_study, study_path
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.running.display.machine_output import write_answer
+from automl.terminal.machine_output import write_answer
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
-    from automl.running.refit.refit_task import make_refit_task, refuse_unfit_settings
-    from automl.running.setup.early_refusals import refuse_early
+    from automl.running.prepare.early_refusals import refuse_early
+    from automl.running.prepare.refit_task import make_refit_task, refuse_unfit_settings
 
+    config = call.config
     refuse_unfit_settings(config)
     path = study_path(config.study).absolute()  # an objective may change the directory
     fetch_shared_study(config.study)
@@ -37,12 +39,12 @@ def run(config: Config, stored_config: str) -> int:
     refuse_early(task.config)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
-            from automl.running.setup.warm_start import warm_up_processes
+            from automl.running.opening.warm_start import warm_up_processes
 
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        code = run_refit(task, stored_config, deliverer)
+        code = run_refit(task, call.stored_config, deliverer)
     if code == 0:
         model = StudyFiles(path).refit
         written = os.path.relpath(model) if model.exists() else None

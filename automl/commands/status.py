@@ -1,6 +1,6 @@
 """`status`: prints a study so far, from any process.
 
-What is shown is put together in `running/display/study_view.py`. Nothing of the study is written
+What is shown is put together in `terminal/study_view.py`. Nothing of the study is written
 here.
 """
 
@@ -12,24 +12,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
-from automl.record.texts import counted, fit_line
+from automl.record.texts import counted, fit_line, value_text
 from automl.record.trial_record import trial_row
-from automl.running.display.console import open_console, value_text
-from automl.running.display.machine_output import wants_answer, write_answer
-from automl.running.display.rendering import failure_lines, render_view
-from automl.running.display.study_view import StudyStatus, read_status
-from automl.running.setup.resume_command import resume_command_from_settings
+from automl.running.prepare.resume_command import resume_command_from_settings
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.rendering import failure_lines, render_view
+from automl.terminal.study_view import StudyStatus, read_status
 from automl.trial import StudyEdited
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
+    config = call.config
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
     if config.status.trial is not None:
@@ -58,7 +59,7 @@ def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
     ):
         return ()
     from automl.models.family import load_families
-    from automl.running.finish.ensemble import (
+    from automl.running.features.ensemble import (
         ensemble_lines,  # loads numpy, which other studies do not need
     )
 

@@ -1,7 +1,7 @@
 """`sweep`: runs a study up to `study.n_trials` trials.
 
 Libraries are loaded here in an order that saves time; the sweep itself is in
-`automl/running/setup/run_sweep.py`.
+`automl/running/run_sweep.py`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from automl.commands.command_call import CommandCall
 from automl.config import Config
 from automl.objectives.function_call import CalledFunction
 from automl.record.signal_receiver import receive_signals
-from automl.running.setup.early_refusals import refuse_early
-from automl.running.setup.resume_command import refuse_refit_folder
+from automl.running.prepare.early_refusals import refuse_early
+from automl.running.prepare.resume_command import refuse_refit_folder
 
 if TYPE_CHECKING:
-    from automl.running.refit.refit_task import RefitTask
-    from automl.running.setup.prepared_config import PreparedStudy
+    from automl.running.prepare.prepared_config import PreparedStudy
+    from automl.running.prepare.refit_task import RefitTask
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Run a new study, or the study `study.name`, by these settings. Raises AutoMLError."""
-    return load_and_run_sweep(config, stored_config, resume=False)
+    return load_and_run_sweep(call.config, call.stored_config, resume=False)
 
 
 def load_and_run_sweep(
@@ -50,10 +51,10 @@ def load_and_run_sweep(
         warm.enter_context(receive_signals(owns_process=False))
         with loading("Optuna, PyTorch and MLflow"):
             # Both imports take time; the processes that the first starts load during the second.
-            from automl.running.setup.warm_start import warm_up_processes
+            from automl.running.opening.warm_start import warm_up_processes
 
             deliverer = warm.enter_context(warm_up_processes(config))
-            from automl.running.setup.run_sweep import run_sweep
+            from automl.running.run_sweep import run_sweep
 
         def train_again(task: RefitTask, prepared: PreparedStudy) -> int:
             from automl.running.refit.refit_run import run_prepared_refit

@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 import sys
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config, TableFormat
+from automl.config import TableFormat
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
 from automl.record.texts import counted
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
-from automl.running.display.console import open_console
-from automl.running.display.machine_output import wants_answer, write_answer
+from automl.terminal.console import open_console
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.study_view import copy_note
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the table, or write it to `trials.output`. Raises AutoMLError."""
-    fetch_shared_study(config.study)
-    record = read_study(find_study(config.study))
+    config = call.config
+    fetched = fetch_shared_study(config.study)
+    path = find_study(config.study)
+    record = read_study(path)
+    if fetched is None and (note := copy_note(path)) is not None:
+        open_console(on_stderr=True).say(note, "dim")
     rows = [trial_row(trial) for trial in record.trials.values()]
     frame = frame_from_records(rows, TRIAL_COLUMNS, index="trial")
     if wants_answer():

@@ -14,10 +14,12 @@ profile or its role.
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,13 @@ from automl.trial import (
     trial_name,
 )
 
+CHECK_SECONDS = 5
+"""Seconds after which a store at Google is tried no more before a sweep. With the pauses of its
+client that is half a minute; one of Amazon gives up after a quarter of a minute by itself."""
+SILENT_SECONDS = 3.0
+"""Seconds after which it is said that a store is waited for."""
+logger = logging.getLogger(__name__)
+
 _PARTIAL = ".part"
 """Ending of a file that is still being written."""
 _STORED_FILE = re.compile(r"(\d{5,}-\d{5,})/(.+)")
@@ -51,17 +60,30 @@ class CheckpointStore:
     study_uuid: str
 
     def check(self) -> None:
-        """Raise ConfigError unless a file can be written to the store and deleted again."""
-        name = f"{self._root}/.automl-{secrets.token_hex(8)}"
+        """Raise ConfigError unless a file can be written to the store and deleted again.
+
+        It is said that the store is waited for, if it does not answer at once. Google's client
+        tries for a quarter of an hour, which is right for a checkpoint and too long for somebody
+        who mistyped an address: here it gives up sooner.
+        """
+        name, store = f"{self._root}/.automl-{secrets.token_hex(8)}", self
+        if self.url.startswith("gs://"):
+            limit = f"{'&' if '?' in self.url else '?'}retry_limit_seconds={CHECK_SECONDS}"
+            store = replace(self, url=self.url + limit)
+        text = f"study.checkpoints={self.url}: waiting for its answer, for half a minute or so"
+        silence = threading.Timer(SILENT_SECONDS, logger.warning, (text,))
+        silence.start()
         try:
-            self._put(name, b"Written to see whether this can be; it may be deleted.")
-            self._files.delete_file(name)
+            store._put(name, b"Written to see whether this can be; it may be deleted.")
+            store._files.delete_file(name)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"study.checkpoints={self.url}: no checkpoint can be kept there "
                 f"({fit_line(str(error))}): mend the address, or the credentials that the "
                 "environment of this process names."
             ) from error
+        finally:
+            silence.cancel()
 
     def keep(self, spec: TrialSpec, path: Path) -> None:
         """Store a file that this start of the trial has written below its local folder.

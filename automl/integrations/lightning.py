@@ -26,9 +26,9 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
+from automl.in_trial.checkpoints.torch_checkpoint import snapshot
+from automl.in_trial.trial_context import TrialStopped
 from automl.integrations.reports import AnyTrial, LibraryReports, pick_metrics
-from automl.objectives.checkpoints.torch_checkpoint import snapshot
-from automl.objectives.trial_context import TrialStopped
 
 
 @dataclass(frozen=True)

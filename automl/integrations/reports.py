@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import CheckpointState, TrialContext, UnfitObjectiveError
 from automl.objectives.optuna_objective.optuna_trial import OptunaTrial
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import CheckpointState, TrialContext, UnfitObjectiveError
 from automl.trial import Direction
 
 AnyTrial: TypeAlias = TrialContext | OptunaTrial

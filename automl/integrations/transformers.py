@@ -14,8 +14,8 @@ from transformers import TrainerCallback
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerControl, TrainerState
 
+from automl.in_trial.trial_context import TrialInterrupted
 from automl.integrations.reports import AnyTrial, LibraryReports, trial_folder
-from automl.objectives.trial_context import TrialInterrupted
 
 _FOLDER = "transformers"
 

@@ -16,10 +16,10 @@ from automl.config import Task
 from automl.data.dataset import Label, NetworkOutputs
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import AutoMLError
+from automl.in_trial.source_parts import holds_whole_numbers, to_tensor
 from automl.models.mean_model import class_probabilities
 from automl.models.model_file import LoadedModel, check_content
 from automl.models.networks.network import NetworkModel
-from automl.objectives.user_data.parts import holds_whole_numbers, to_tensor
 
 _ROWS_AT_ONCE = 256
 

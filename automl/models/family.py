@@ -30,7 +30,7 @@ from typing import (
 from automl.config import Config, ExportFormat, ModelConfig, TrainingConfig
 from automl.config.metrics import COMMON_LOSSES
 from automl.errors import ConfigError
-from automl.objectives.goal import MIN_LOSS_GOAL, StudyGoal
+from automl.in_trial.goal import MIN_LOSS_GOAL, StudyGoal
 from automl.trial import Params, ParamValue, ResourceRequest, TrainingWork
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from automl.data.columns import TableColumns
     from automl.data.dataset import Dataset, TableRows
-    from automl.objectives.goal import FinalReport
-    from automl.objectives.trial_context import TrialContext
+    from automl.in_trial.goal import FinalReport
+    from automl.in_trial.trial_context import TrialContext
 
 OWN_EPOCHS = 20
 """Number of reports of a trial if neither the settings nor the family say another."""
@@ -263,6 +263,8 @@ class EstimatorSetup:
     training: TrainingConfig
     goal: StudyGoal = MIN_LOSS_GOAL
     """The study's goal, by which training may end early."""
+    may_pack: bool = True
+    """Trials may train together, and the folds of a trial, where their family can do it."""
     packs_large: bool = False
     """Trials may train together even if they are too large to gain by it."""
     n_threads: int = 1

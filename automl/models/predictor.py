@@ -22,6 +22,7 @@ from automl.data.dataset import Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, make_predictions, predict_labels
 from automl.data.target_encoding import ENCODING_KEY, TargetEncoding
 from automl.errors import AutoMLError
+from automl.in_trial.checkpoints import plain_checkpoint
 from automl.models import model_file
 from automl.models.family import (
     Family,
@@ -32,7 +33,6 @@ from automl.models.family import (
 )
 from automl.models.mean_model import MeanModel, class_probabilities, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT, LoadedModel
-from automl.objectives.checkpoints import plain_checkpoint
 from automl.record.studies import model_files
 from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE, StudyFiles
 
@@ -392,7 +392,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Return the content of a checkpoint of either format. Raises FileNotFoundError, ValueError."""
     if plain_checkpoint.is_plain_checkpoint(path):
         return plain_checkpoint.load(path)
-    from automl.objectives.checkpoints import torch_checkpoint  # loads torch
+    from automl.in_trial.checkpoints import torch_checkpoint  # loads torch
 
     return torch_checkpoint.load(path)
 

@@ -26,7 +26,7 @@ from types import CodeType
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.objectives.trial_context import TrialContext, UnfitObjectiveError, declared_arguments
+from automl.in_trial.trial_context import TrialContext, UnfitObjectiveError, declared_arguments
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ that train. No torch is imported; `training_session.py` trains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,21 +21,22 @@ from automl.config import (
 )
 from automl.config.metrics import MEASURED_ALONE, reported_metric
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
-from automl.models.family import Family, PackKey, family_of
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.user_code import (
+    open_inside,
+    resolve_loss,
+    resolve_objective,
+    resolve_target,
+)
+from automl.models.family import EstimatorSetup, Family, PackKey, family_of
+from automl.models.networks.network_family import WarmUp
 from automl.objectives.code_digest import digests_by_setting
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
     declaration_of_function,
 )
-from automl.objectives.goal import StudyGoal
 from automl.objectives.optuna_objective.suggestion_entries import declaration_of_optuna_objective
-from automl.objectives.user_code import (
-    open_inside,
-    resolve_loss,
-    resolve_objective,
-    resolve_target,
-)
 from automl.trial import (
     UNKNOWN_REQUEST,
     Direction,
@@ -45,19 +46,6 @@ from automl.trial import (
     TrainingWork,
     TrialSpec,
 )
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """A linear rise of the learning rate from a fraction of it to all (Goyal et al., 2017)."""
-
-    epochs: int
-    first: float
-    """The fraction of the learning rate at the first step."""
-
-    def factor(self, epoch: int, share: float) -> float:
-        """Return the factor of the learning rate when the fraction `share` of `epoch` is over."""
-        return min(1.0, self.first + (1 - self.first) * (epoch + share) / self.epochs)
 
 
 @dataclass(frozen=True)
@@ -113,9 +101,9 @@ class RefitTraining:
             return self.repeats
         return tuple(self.repeats[member] for member in self.member_of_trial)
 
-    def training_of_trial(self, number: int, training: TrainingConfig) -> TrainingConfig:
-        """Return the study's training settings with the length of the trial's member."""
-        return self.members[self.member_of_trial[number]].at_own_length(training)
+    def trainings_by_trial(self, training: TrainingConfig) -> Sequence[TrainingConfig]:
+        """Return the study's training settings with the length of each trial's member."""
+        return [self.members[member].at_own_length(training) for member in self.member_of_trial]
 
     def training_of(self, params: Params, training: TrainingConfig) -> TrainingConfig:
         """Return the training of a trial with these params; among several members, the longest."""
@@ -253,13 +241,29 @@ class TrainingPlan:
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """Return the key of the trials that a trial can train with; None: it trains alone."""
-        if self.objective.kind is not ObjectiveKind.builtin:
-            return None
-        if self.refit is not None and self.refit.trains_alone:
-            return None
-        if MEASURED_ALONE.intersection(self.more_metrics):
+        if self.objective.kind is not ObjectiveKind.builtin or not self._may_pack:
             return None
         return self.family.pack_key(params, self.training, on_host=on_host)
+
+    @property
+    def _may_pack(self) -> bool:
+        """Whether trials of the built-in training may train together, if their family can do it."""
+        trains_alone = self.refit is not None and self.refit.trains_alone
+        return not trains_alone and MEASURED_ALONE.isdisjoint(self.more_metrics)
+
+    def estimator_setup(
+        self, data: Any, *, packs_large: bool = False, n_threads: int = 1
+    ) -> EstimatorSetup:
+        """Return what an estimator of the family needs to train on a `Dataset` or `UserTensors`."""
+        return EstimatorSetup(
+            self.family,
+            data,
+            self.training,
+            self.goal,
+            may_pack=self._may_pack,
+            packs_large=packs_large,
+            n_threads=n_threads,
+        )
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from automl.config import DataKind, ObjectiveKind
 from automl.errors import StorageError
+from automl.in_trial.goal import FinalReport
+from automl.in_trial.reports import outcomes, step_counter
+from automl.in_trial.reports.logged_values import LoggedSide
+from automl.in_trial.reports.memory_peaks import MemoryPeakMeter, PeakReporter
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.seeds import trial_seed
+from automl.in_trial.trial_context import TrialContext
+from automl.in_trial.user_code import open_inside, resolve_builder, resolve_objective
 from automl.models.family import PackKey, TrialEstimator
 from automl.models.networks.folds.fold_estimator import MembersEstimator, open_trial_estimator
 from automl.models.networks.parallel.launcher import RankLauncher
 from automl.objectives.function_call import objective_call
-from automl.objectives.goal import FinalReport
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
 from automl.objectives.repeats.repeated_trial import RepeatSettings
 from automl.objectives.repeats.repeats_session import RepeatsSession
-from automl.objectives.reports import outcomes, step_counter
-from automl.objectives.reports.logged_values import LoggedSide
-from automl.objectives.reports.memory_peaks import MemoryPeakMeter, PeakReporter
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
-from automl.objectives.trial_context import TrialContext
-from automl.objectives.user_code import open_inside, resolve_builder, resolve_objective
 from automl.record.texts import fit_line
 from automl.trial import (
     DeviceShare,
@@ -38,6 +39,7 @@ from automl.trial import (
     OnEvents,
     OutOfMemoryOutcome,
     Placement,
+    ProcessEntry,
     SweepChannel,
     TrialIsolation,
     TrialOutcome,
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
     from automl.models.networks.packs.pack import PackSetup
 
 logger = logging.getLogger(__name__)
+
+OPEN_OBJECTIVE = "automl.objectives.training_session:open_objective"
+"""`open_objective`, by name for the processes of a training in several."""
 
 
 def open_session(setup: SessionSetup) -> ObjectiveSession:
@@ -87,7 +92,12 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     plan = setup.plan
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.refit is not None and plan.refit.n_ranks > 1:
-            return RankLauncher(setup, plan.refit.n_ranks)
+            one_process = replace(plan, refit=replace(plan.refit, n_ranks=1))
+            return RankLauncher(
+                ProcessEntry(OPEN_OBJECTIVE, replace(setup, plan=one_process)),
+                n_threads=setup.n_threads,
+                n_ranks=plan.refit.n_ranks,
+            )
         data: Any = setup.dataset
         if plan.data.kind is DataKind.python:
             from automl.objectives.user_data.source import open_data
@@ -96,11 +106,13 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
         assert data is not None, "the built-in objective is given its data"
         if plan.users_target is not None:  # its module's top level runs outside of any trial
             resolve_builder(plan.users_target[1])
-        if plan.refit is not None and plan.refit.members:
-            return MembersEstimator(plan, data, n_threads=setup.n_threads)
-        estimator = open_trial_estimator(
-            plan, data, packs_large=setup.packs_large, n_threads=setup.n_threads
+        estimator_setup = plan.estimator_setup(
+            data, packs_large=setup.packs_large, n_threads=setup.n_threads
         )
+        if plan.refit is not None and plan.refit.members:
+            trainings = plan.refit.trainings_by_trial(plan.training)
+            return MembersEstimator(replace(estimator_setup, packs_large=False), trainings)
+        estimator = open_trial_estimator(estimator_setup)
         if plan.refit is not None and plan.refit.trains_alone:
             networks = cast("NetworkEstimator", estimator)
             networks.warm_up = plan.refit.warm_up

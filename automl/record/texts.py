@@ -5,7 +5,8 @@ none that moves a terminal's cursor. A text is cut first, at a blank where one i
 half of a credential is left that could not be recognised.
 
 Secrets known by their value, and settings and tags whose name says that they are a secret, are
-masked here; `secrets.py` finds credentials inside a text.
+masked here; `secrets.py` finds credentials inside a text. Values and durations are formatted here
+too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextlib import suppress
 from typing import Any, TextIO, TypeAlias
 
 from automl.record.secrets import MASK, mask_credentials, mask_urls
+from automl.trial import ParamValue
 
 MAX_CAUSE_CHARACTERS = 1_000
 """Length limit of the one line that says why a trial ended."""
@@ -193,3 +195,18 @@ def mute_stream(stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+def value_text(value: ParamValue) -> str:
+    """Return the value in one line, a float with four significant digits."""
+    return f"{value:.4g}" if isinstance(value, float) else fit_line(str(value))
+
+
+def duration_text(seconds: float) -> str:
+    """Return the time as `12 s`, `3:05` or `1:02:03`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,7 +1,7 @@
 """Reports a step of a command that may take long: its name, seconds so far, and total time.
 
 It serves the steps before and after a sweep's trials, and commands that train nothing. The trials
-themselves have their own display (`running/display/live_display.py`).
+themselves have their own display (`terminal/live_display.py`).
 """
 
 from __future__ import annotations

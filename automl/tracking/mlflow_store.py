@@ -58,7 +58,8 @@ def open_client(uri: TrackingUri, say: Say = logger.warning) -> MlflowClient:
             make_mlflow_database(uri.sqlite_path, say)
         if uri.is_database:
             _check_database_listens(uri)
-        client = MlflowClient(uri.text)
+        # MLflow keeps a store by its URI's text, also after the process has changed its folder.
+        client = MlflowClient(uri.absolute.text)
         repeat_lost(client.search_experiments, max_results=1)
     except Exception as error:
         raise unusable_store_error(uri, error) from error

@@ -92,6 +92,7 @@ from automl.trial.study_metrics import (
 )
 from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
+    FAMILY_PARAM,
     LARGEST_INTEGER,
     MAX_STEP,
     CheckpointKind,

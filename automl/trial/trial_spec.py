@@ -19,6 +19,8 @@ ParamValue: TypeAlias = "int | float | str | bool | None"
 Params: TypeAlias = Mapping[str, ParamValue]
 SpaceEntry: TypeAlias = Mapping[str, object]
 """The values of a param as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
+FAMILY_PARAM = "family"
+"""Name of the param that chooses the family of a trial."""
 
 
 class TrialState(enum.Enum):

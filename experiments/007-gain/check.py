@@ -23,16 +23,16 @@ from pathlib import Path
 from statistics import median
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
+from automl.commands.gain_report import sizes_to_time
 from automl.execution.child_calls import ProcessConfinement, stream_confined
 from automl.execution.worker_process import preload_fork_server
 from automl.measure.gain.gain_messages import GainSetup, TrainingTiming, TrainingWay
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
-from automl.running.gain.gain_measurement import TrialSize, ways_to_time
-from automl.running.gain.gain_report import sizes_to_time
-from automl.running.setup.preparation import prepare_study
-from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.prepare.preparation import prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy
+from automl.running.trials.step_timing import TrialSize, ways_to_time
 from automl.trial import (
     LOCAL_HOST,
     DeviceShare,

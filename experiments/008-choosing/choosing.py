@@ -35,7 +35,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.loop.packing import TrialDurations
 from automl.running.loop.trial_paces import DevicePaceModel
-from automl.running.setup.prepared_config import LOOKAHEAD
+from automl.running.prepare.prepared_config import LOOKAHEAD
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
@@ -57,7 +57,7 @@ FLOPS_OF_WEIGHT = 6 * BATCH + 10
 START_SECONDS = 0.1
 READ_SECONDS = 10.0
 PROBES_SECONDS = 15.0
-"""The most that timing the CPU may take (`automl/running/loop/cpu_probe.py`)."""
+"""The most that timing the CPU may take (`automl/running/trials/cpu_probe.py`)."""
 AFTER_END_SECONDS = 0.5
 N_EPOCHS = 20
 NOISE = 0.1

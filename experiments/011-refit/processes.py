@@ -18,11 +18,11 @@ import torch.distributed as dist
 from torch import nn
 
 from automl.config import Precision, Task
+from automl.in_trial.goal import StudyGoal
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.networks.tensors import DataTensors, PartTensors
 from automl.models.networks.trainer import NetworkTrainer, RankGroup, TrainingProblem
-from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 
 CONTEXT = multiprocessing.get_context("spawn")

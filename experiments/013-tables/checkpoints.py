@@ -17,10 +17,10 @@ from sklearn.datasets import make_classification
 
 from automl.config import DataConfig, DataKind, TrainingConfig
 from automl.data.load import load_dataset
+from automl.in_trial.checkpoints import plain_checkpoint, torch_checkpoint
 from automl.models.families.table_estimator import TrialFit
 from automl.models.families.trees.family import TreesFamily
 from automl.models.families.trees.heavy import SIDE
-from automl.objectives.checkpoints import plain_checkpoint, torch_checkpoint
 
 N_ROWS, N_TREES, N_TIMES = 20_000, 100, 7
 

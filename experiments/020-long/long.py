@@ -18,7 +18,7 @@ from automl.data.load import load_dataset
 from automl.models.family import load_families
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import open_session
-from automl.running.setup.long_training import seconds_by_family
+from automl.running.prepare.long_training import seconds_by_family
 from automl.trial import LOCAL_HOST, DeviceShare, Params, Placement, TrialSpec, Verdict
 
 SHAPES = ((300, 10_000), (2_000, 1_000), (100_000, 10), (1_000_000, 10))

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import optuna  # noqa: F401 - a sweep has loaded it when it makes its report
 
 from automl.record.event_log import encode_event
-from automl.running.finish.study_report import make_report
+from automl.running.features.report_page import make_report
 from automl.trial import (
     Event,
     FailedOutcome,

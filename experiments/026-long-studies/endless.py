@@ -21,8 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from automl.config import StudyConfig
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.trial_reports import TrialReports
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.record.event_log import EventLog, read_events
 from automl.record.study_record import StudyFold
 from automl.search.pruners.none import NoPruner

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from automl.running.display.time_left import TimeLeft
+from automl.terminal.time_left import TimeLeft
 
 SCALE = 10.0
 FINAL = ("finished", "pruned", "failed")

@@ -34,7 +34,7 @@ GROWN = ResourceRequest(15, RequestSource.RAN_OUT)
         ),
         (
             [(ResourceRequest(20), 10), (UNKNOWN_REQUEST, 70), (ResourceRequest(20), 0)],
-            "memory: 1 of 1 trial within their request (median 2.00 times the peak)",
+            "memory: 1 of 1 trial within its request (median 2.00 times the peak)",
         ),
         (
             [(ALONE, 10), (GROWN, 10)],

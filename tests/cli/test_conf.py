@@ -13,7 +13,7 @@ import yaml
 from automl.cli.command_registry import conf_dir
 from automl.cli.config_keys import OPTIONS_BY_CLASS
 from automl.config import Config
-from automl.running.setup.identity_settings import to_plain_values
+from automl.running.prepare.identity_settings import to_plain_values
 from tests.cli.conftest import Compose, Refuse
 
 FILES = sorted(path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml"))

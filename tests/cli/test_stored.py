@@ -14,7 +14,7 @@ from automl.config import (
 )
 from automl.record.event_log import EventLog
 from automl.record.studies import study_names
-from automl.running.setup.identity_settings import flat_settings
+from automl.running.prepare.identity_settings import flat_settings
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.pruners.median import MedianPruner
 from automl.search.samplers.qmc import QMC

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import automl.running.gain.gain_report
+import automl.commands.gain_report
 from automl.cli import main
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from tests.end_to_end.conftest import snapshot
-from tests.running.gain import objectives
+from tests.running.trials import timed_objectives
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def store_study(folder: Path, *words: str) -> Path:
 def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.running.gain.gain_report, "WAY_SECONDS", 0.1)
+    monkeypatch.setattr(automl.commands.gain_report, "WAY_SECONDS", 0.1)
     store_study(folder, "space={depth: 1, width: 16, batch_size: 64, lr: 0.01}", "devices=host")
     before = snapshot(folder)
     assert main(["gain", "study.name=a"]) == 0
@@ -68,7 +68,7 @@ def test_a_sweep_takes_what_may_be_advised(word: str) -> None:
 
 
 def test_a_function_that_fails_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["objective=python", f"objective.target={objectives.HERE}:raises", "space={x: 1}"]
+    words = ["objective=python", f"objective.target={timed_objectives.HERE}:raises", "space={x: 1}"]
     assert main(["gain", *words, "devices=host"]) == 1
     found = capsys.readouterr()
     assert found.err == "automl: gain: nothing could be timed: ValueError: the rows are odd.\n"

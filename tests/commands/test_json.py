@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from automl.cli import main
-from automl.running.display.view import SweepView, write_view
+from automl.terminal.view import SweepView, write_view
 from tests.report.studies import searched, write_study
 
 MANUAL = Path(__file__).parents[2] / "automl" / "commands" / "json.md"

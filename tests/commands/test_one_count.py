@@ -16,8 +16,8 @@ from automl.record.event_log import encode_event
 from automl.record.study_record import fold_events
 from automl.report.findings import device_seconds
 from automl.report.study_data import read_study_data
-from automl.running.display.study_view import StudyStatus, look_at, read_status, recorded_view
-from automl.running.display.view import RunningRow, SweepView, WaitingRow, write_view
+from automl.terminal.study_view import StudyStatus, look_at, read_status, recorded_view
+from automl.terminal.view import RunningRow, SweepView, WaitingRow, write_view
 from automl.trial import (
     Event,
     FailedOutcome,

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import uuid
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from automl.api.study_handle import StudyHandle
+from automl.commands import compare, trials
 from automl.commands import list as list_command
-from automl.config import StudyConfig
+from automl.commands.command_call import CommandCall
+from automl.config import CompareConfig, Config, StudyConfig
 from automl.record.event_log import encode_event
 from automl.record.lease import this_holder
 from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.study_fetch import fetch_study
 from automl.record.sharing.study_tables import StoredTrial
-from automl.running.display.study_view import StudyStatus, look_at, read_status
+from automl.terminal.study_view import StudyStatus, look_at, read_status
 from automl.trial import Event, FinishedOutcome, MetricsReported, SweepEnded, SweepStarted
 from automl.trial import TrialStarted as Started
 from tests.postgres import database, postgres
@@ -108,3 +114,28 @@ def test_the_database_is_asked_or_the_copy_is_said_to_be_old(
         is_whole = n_copied == len(events) and n_ended == N_TRIALS
         assert status.state == ("done" if is_whole else "unknown")
         assert ("go on with" in (status.note("go on with") or "")) != is_whole
+
+
+def test_tables_and_the_handle_say_that_a_copy_is_old(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        log = b"".join(encode_event(event, 1) for event in events_of(1, 1, "postgresql://any/db"))
+        (tmp_path / name / "events.log").write_bytes(log)
+    study = StudyConfig(name="one", dir=str(tmp_path))
+    both = CompareConfig(studies=["one", "two"])
+    table, note = _printed(trials.run, Config(study=study))
+    assert "its database" not in table, "programs read it"
+    for said in (
+        repr(StudyHandle(tmp_path / "one")),
+        note,
+        _printed(compare.run, Config(study=study, compare=both))[0],
+    ):
+        assert "its database was not asked (study.storage=… asks it)" in said
+
+
+def _printed(run: Callable[[CommandCall], int], config: Config) -> tuple[str, str]:
+    """Return what a command prints on stdout, and on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        assert run(CommandCall(config)) == 0
+    return out.getvalue(), err.getvalue()

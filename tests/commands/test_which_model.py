@@ -35,7 +35,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import fold_events
-from automl.running.refit.refit_task import ensemble_to_refit
+from automl.running.prepare.refit_task import ensemble_to_refit
 from automl.trial import (
     EnsembleBuilt,
     Event,

@@ -67,8 +67,8 @@ WORDS = (
 PREPARED = """
 import json, sys
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
-from automl.running.setup.preparation import prepare_study
+from automl.cli.command_steps import compose_command
+from automl.running.prepare.preparation import prepare_study
 
 if __name__ == "__main__":
     prepared = prepare_study(compose_command(parse_command_line(json.loads(sys.argv[1]))).config)

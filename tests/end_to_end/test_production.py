@@ -206,7 +206,7 @@ def test_rows_that_cannot_be_read_are_named_counted_and_empty(stored: Path, call
     [
         ("x1\n1\n", [], "lacks the columns x2"),
         ("x1,x2\n", [], "has a header and no rows"),
-        ("x1,x2\n1,a\n", [], r"none of its 1 row can be read (line 2: x2='a' is no number)"),
+        ("x1,x2\n1,a\n", [], r"its only row cannot be read (line 2: x2='a' is no number)"),
         ("x1,x2\n1,2\n", ["predict.output=rows.csv"], "is the table itself"),
         ("x1,x2\n1,2\n", ["predict.output=gone/s.csv"], "a file in a folder that is there"),
         ("x1,x2\n1,2\n", ["predict.output=/dev/null"], "this is a device, which no file"),

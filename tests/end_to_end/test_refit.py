@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import automl
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.record.studies import read_study
 from automl.running.refit.refit_study import TrainRowCounts, epochs_for_steps
 from automl.tracking.view.shared_view import VIEW_TAG

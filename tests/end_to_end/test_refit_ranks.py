@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from automl.execution.process_tree import find_descendants
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.trial import InterruptedOutcome
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, wait_until

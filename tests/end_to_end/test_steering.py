@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.running.display.view import load_view
+from automl.terminal.view import load_view
 from automl.trial import FinishedOutcome, InterruptedOutcome, PrunedOutcome, StudyEdited
 from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import OBJECTIVES, Done, Program

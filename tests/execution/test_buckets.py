@@ -11,6 +11,7 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.execution.checkpoint_store import CheckpointStore
 from tests.buckets import Bucket, Kind, bucket_of
+from tests.end_to_end.server import free_port
 from tests.execution.test_stored import spec_of, write
 
 
@@ -49,6 +50,17 @@ def test_a_bucket_that_is_not_there_is_refused(bucket: Bucket) -> None:
     elsewhere = f"{scheme}://no-such-{rest}"
     with pytest.raises(ConfigError, match=r"no checkpoint can be kept there"):
         CheckpointStore(elsewhere, "1234").check()
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_is_waited_for_aloud_and_not_for_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Google's client tried for a quarter of an hour, without a word."""
+    url = f"gs://anonymous@any/where?scheme=http&endpoint_override=127.0.0.1:{free_port()}"
+    with pytest.raises(ConfigError, match=r"no checkpoint can be kept there"):
+        CheckpointStore(url, "1234").check()
+    assert "waiting for its answer" in caplog.text
 
 
 def read(folder: Path) -> dict[str, str]:

@@ -9,8 +9,8 @@ import pytest
 
 from automl.config import DataConfig, Precision
 from automl.data.load import load_dataset
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.trial import FinishedOutcome, Placement
 from tests.models.conftest import Listener, make_spec
 from tests.models.folds.conftest import PARAMS, CallByCall, assert_same, plan_of, session

@@ -9,6 +9,7 @@ import torch
 
 from automl.config import DataConfig, Precision, Task
 from automl.data.load import load_dataset
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.families.mlp.family import MLPFamily, MLPParams
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.family import EstimatorSetup
@@ -16,7 +17,6 @@ from automl.models.networks.network_family import OPTIMIZERS
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.models.networks.tensors import DataTensors, PartTensors
 from automl.models.networks.trainer import DivergedError, NetworkTrainer, TrainingProblem
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import TrainingSession
 from automl.trial import FinishedOutcome, InterruptedOutcome, ParamValue, Placement, TrialSpec
 from tests.models.conftest import Listener, make_plan, make_spec

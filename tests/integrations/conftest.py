@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from automl.in_trial.trial_context import TrialContext
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
 from automl.objectives.training_session import TrainingSession
-from automl.objectives.trial_context import TrialContext
 from automl.trial import Direction, ParamAnswer, Question, Reply, SweepChannel, Verdict
 from tests.models.conftest import HOST, Listener, make_plan, make_spec, one_thread
 

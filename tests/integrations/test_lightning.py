@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import automl
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 

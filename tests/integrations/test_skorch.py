@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import automl
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.trial import FinishedOutcome, PrunedOutcome, Verdict
 from tests.integrations.conftest import CarryOut
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import DataConfig, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset
@@ -20,7 +20,7 @@ from automl.models.families.boosting.family import LightGBMFamily
 from automl.models.families.kernel.family import MOST_ROWS
 from automl.models.families.linear.family import MOST_L2
 from automl.models.families.mlp.family import MLPFamily
-from automl.running.setup.preparation import prepare_study
+from automl.running.prepare.preparation import prepare_study
 from automl.search.search_space import parse_space
 from automl.trial import Params
 

@@ -17,10 +17,10 @@ from automl.data.features import N_COLUMN_BINS, bin_edges, n_features, one_hot_f
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.export.package import export_model
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import EncodingBins, PiecewiseLinearEncoding
 from automl.models.predictor import load_table_model
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from tests.models.conftest import HOST, Listener, make_plan, make_spec

@@ -14,6 +14,7 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, DatasetPart, RowFold, TableRows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
@@ -28,7 +29,6 @@ from automl.models.model_file import (
     make_model_state,
 )
 from automl.models.predictor import load, load_table_model
-from automl.objectives.checkpoints import torch_checkpoint
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import Config, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError, ConfigError
@@ -25,7 +25,7 @@ from automl.models.families.tree_arrays import tree_view
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
-from automl.running.setup.preparation import prepare_study
+from automl.running.prepare.preparation import prepare_study
 from automl.trial import FinishedOutcome
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.models.tables import mixed, mixed_frame

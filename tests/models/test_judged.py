@@ -14,9 +14,9 @@ from automl.config import Precision, Task
 from automl.config.metrics import METRICS_OF_TASK, metric_direction, reported_metric
 from automl.data.dataset import Dataset, Targets
 from automl.data.scoring.metrics import ClassPredictions, ValuePredictions
+from automl.in_trial.goal import StudyGoal
 from automl.models.judged_rows import JudgedTargets, class_weights
 from automl.models.networks.trainer import TrainingProblem
-from automl.objectives.goal import StudyGoal
 from automl.trial import Direction
 from tests.models.packs.test_trainer import alone, data, lanes, pack, problem
 

@@ -15,11 +15,11 @@ from automl.data.dataset import Dataset
 from automl.data.features import one_hot_features
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
+from automl.in_trial.seeds import trial_seed
 from automl.models.families.kernel import heavy
 from automl.models.families.kernel.family import KERNEL_KINDS, KernelFamily
 from automl.models.mean_model_file import read_model_file, save_model_file
 from automl.models.predictor import Predictor, load_table_model
-from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from automl.trial import Params

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import Config, DataConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
@@ -26,8 +26,8 @@ from automl.models.networks.network_family import (
 )
 from automl.objectives.training_plan import SessionSetup, TrainingPlan
 from automl.objectives.training_session import open_session
-from automl.running.setup.preparation import prepare_study
-from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.prepare.preparation import prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy
 from automl.trial import Params
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 

@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_limits
 from automl.config import Task
 from automl.data.dataset import Dataset
 from automl.data.features import one_hot_features
+from automl.in_trial.seeds import trial_seed
 from automl.models.families.boosting import catboost_heavy, lightgbm_heavy
 from automl.models.families.boosting import heavy as boosting
 from automl.models.families.boosting.family import BoostingFamily
@@ -33,7 +34,6 @@ from automl.models.families.trees import heavy as trees
 from automl.models.families.trees.family import TreesFamily
 from automl.models.family import OWN_EPOCHS
 from automl.models.predictor import Predictor
-from automl.objectives.seeds import trial_seed
 from automl.trial import Params
 from tests.models.tables import TARGET, mixed_frame
 from tests.models.test_table_families import FAMILIES, trained

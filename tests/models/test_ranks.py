@@ -17,8 +17,10 @@ from torch import nn
 from automl.config import Precision, Task
 from automl.data.dataset import Size
 from automl.execution.worker_process import FORK_SERVER_CONTEXT
+from automl.in_trial.goal import StudyGoal
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
+from automl.models.networks.network_family import WarmUp
 from automl.models.networks.optimizers import lr_factor
 from automl.models.networks.tensors import DataTensors, PartTensors
 from automl.models.networks.trainer import (
@@ -28,8 +30,6 @@ from automl.models.networks.trainer import (
     RankGroup,
     TrainingProblem,
 )
-from automl.objectives.goal import StudyGoal
-from automl.objectives.training_plan import WarmUp
 from automl.trial import Direction
 from tests.fork_server import fork_server_with
 

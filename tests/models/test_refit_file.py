@@ -16,6 +16,7 @@ from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.export.network_graph import graph_inputs, make_scoring_module
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
 from automl.models.mean_model_file import read_model_file, save_model_file, write_refit
@@ -26,7 +27,6 @@ from automl.models.model_file import (
     make_model_state,
 )
 from automl.models.predictor import load, load_table_model
-from automl.objectives.checkpoints import torch_checkpoint
 
 OF = RefitFacts(7, "train+validation", 3, "ab")
 POINTS = np.random.default_rng(0).uniform(-1, 1, (20, 2))

@@ -16,6 +16,8 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.goal import Patience, StudyGoal
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.families.python.family import PythonFamily
@@ -24,8 +26,6 @@ from automl.models.networks.network_family import fill_from_settings
 from automl.models.networks.optimizers import average_rate, lr_factor
 from automl.models.networks.tensors import DataOnDevices
 from automl.models.networks.trainer import NetworkTrainer, TrainingProblem
-from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.goal import Patience, StudyGoal
 from automl.objectives.plan_checks import check_loss
 from automl.objectives.training_plan import SessionSetup, declare_objective
 from automl.objectives.training_session import open_session
@@ -161,7 +161,7 @@ def by_torch(
 
 
 def orders(trainer: NetworkTrainer, epoch: int) -> torch.Tensor:
-    from automl.objectives.seeds import RandomStream, stream_seed
+    from automl.in_trial.seeds import RandomStream, stream_seed
 
     generator = torch.Generator().manual_seed(stream_seed(1, RandomStream.SHUFFLE, epoch))
     return torch.randperm(300, generator=generator)

@@ -19,6 +19,8 @@ import torch
 from automl.config import LearningRateSchedule, Precision, Task, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError, ConfigError
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints.plain_checkpoint import is_plain_checkpoint
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.boosting.family import BoostingFamily, CatBoostFamily, LightGBMFamily
 from automl.models.families.kernel.family import KernelFamily
@@ -30,8 +32,6 @@ from automl.models.mean_model_file import read_model_file, save_model_file, writ
 from automl.models.mean_state import join_states, tree_shares
 from automl.models.model_file import EnsembleFileJob
 from automl.models.predictor import Predictor, load_table_model
-from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.checkpoints.plain_checkpoint import is_plain_checkpoint
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from automl.trial import DeviceKind, FinishedOutcome, Params, RequestSource, Verdict

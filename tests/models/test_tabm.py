@@ -27,7 +27,7 @@ from automl.models.networks.losses import CrossEntropy, MemberwiseLoss, SquaredE
 from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
-from automl.running.setup.preparation import prepare_study
+from automl.running.prepare.preparation import prepare_study
 from automl.trial import FinishedOutcome, Params
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.models.tables import TARGET, mixed, mixed_frame

@@ -14,9 +14,9 @@ import torch
 from automl.config import Task, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, TableRows
+from automl.in_trial.trial_context import TrialContext
 from automl.models.family import EstimatorSetup, Family, NetworkBuilder
 from automl.models.model_file import make_model_state
-from automl.objectives.trial_context import TrialContext
 from automl.trial import Params, ParamValue, RequestSource, ResourceRequest
 
 

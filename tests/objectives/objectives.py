@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 import automl
-from automl.objectives.reports.outcomes import RankDiedError
+from automl.in_trial.reports.outcomes import RankDiedError
 
 ONE_HALF: tuple[object, ...] = (
     np.array(0.5),

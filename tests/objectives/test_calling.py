@@ -11,15 +11,15 @@ import pytest
 
 import automl
 from automl.errors import ConfigError
+from automl.in_trial.trial_context import TrialContext, UnfitObjectiveError
 from automl.objectives.function_call import (
     ObjectiveDeclaration,
     declaration_of_function,
     objective_call,
 )
 from automl.objectives.plan_checks import check_conditions, check_space
-from automl.objectives.trial_context import TrialContext, UnfitObjectiveError
+from tests.in_trial.reporting import make_trial
 from tests.models.conftest import Listener
-from tests.objectives.reporting import make_trial
 
 
 def trial_of(folder: Path, **params: Any) -> TrialContext:

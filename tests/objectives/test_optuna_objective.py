@@ -17,6 +17,7 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import ConfigError
+from automl.in_trial.trial_context import TrialPruned, UnfitObjectiveError
 from automl.objectives.optuna_objective.optuna_trial import OptunaObjective
 from automl.objectives.optuna_objective.suggestion_entries import (
     CategoricalChoices,
@@ -26,7 +27,6 @@ from automl.objectives.optuna_objective.suggestion_entries import (
 )
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import TrainingSession, open_session
-from automl.objectives.trial_context import TrialPruned, UnfitObjectiveError
 from automl.trial import (
     Direction,
     FailedOutcome,

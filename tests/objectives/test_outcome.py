@@ -14,7 +14,7 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind
 from automl.errors import StorageError
-from automl.objectives.checkpoints import torch_checkpoint
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import TrainingSession, open_session
 from automl.trial import (

@@ -22,6 +22,7 @@ from automl.config import (
 from automl.config.metrics import reported_metric
 from automl.data.dataset import Dataset
 from automl.errors import ConfigError
+from automl.in_trial.user_code import resolve_objective
 from automl.models.families.mlp.family import Growth, MLPFamily
 from automl.objectives.function_call import ObjectiveDeclaration
 from automl.objectives.plan_checks import (
@@ -32,7 +33,6 @@ from automl.objectives.plan_checks import (
     check_values,
 )
 from automl.objectives.training_plan import TrainingPlan, declare_objective
-from automl.objectives.user_code import resolve_objective
 from automl.trial import UNKNOWN_REQUEST, Direction
 from tests.models.conftest import make_plan
 

@@ -19,13 +19,13 @@ import torch
 
 from automl.config import ObjectiveConfig, ObjectiveKind, TrainingConfig
 from automl.data.dataset import Dataset
+from automl.in_trial.seeds import trial_seed
+from automl.in_trial.trial_context import TrialContext
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.objectives.function_call import CalledFunction
 from automl.objectives.repeats.repeated_trial import RepeatEvents, RepeatSettings, RepeatsProgress
-from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
-from automl.objectives.trial_context import TrialContext
 from automl.trial import (
     CheckpointWritten,
     Direction,

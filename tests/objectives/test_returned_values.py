@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from automl.objectives.goal import StudyGoal
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.outcomes import outcome_of_return
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.objectives.repeats.repeated_trial import RepeatsProgress
-from automl.objectives.reports.outcomes import outcome_of_return
-from automl.objectives.reports.trial_reports import TrialReports
 from automl.objectives.training_session import TrainingSession
-from automl.running.display.trial_messages import ReturnedValues
+from automl.running.features.notices import ReturnedValues
 from automl.trial import Direction, FinishedOutcome, TrialStarted
+from tests.in_trial.reporting import Clock
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
-from tests.objectives.reporting import Clock
 
 METRICS = ("val_loss", "ms")
 values = st.sampled_from([-2.0, 0.0, 0.046, 0.0461, 0.954, 1.0, 7.0])

@@ -10,10 +10,10 @@ import torch
 
 from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.family import EstimatorSetup
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import TrainingSession, open_session
 from automl.trial import (

@@ -13,7 +13,7 @@ import torch
 from automl.config import ObjectiveConfig, ObjectiveKind, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.execution.executor import TrialFeed
-from automl.objectives.reports import step_counter
+from automl.in_trial.reports import step_counter
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from automl.trial import FinishedOutcome, Params

@@ -24,13 +24,9 @@ NEAR_SECONDS = 0.02
 """Answers may differ so much in the time of devices."""
 
 
-WAITING: frozenset[str] = frozenset({"report: counts"})  # of a study without a finished trial
-"""Comparisons that wait for a repair: they are made, and may fail."""
-
-
 def must(holds: bool, what: str, *shown: object) -> None:
-    """Raise AssertionError for a comparison that does not hold, unless it waits for a repair."""
-    assert holds or what in WAITING, f"{what}: {shown}"
+    """Raise AssertionError for a comparison that does not hold."""
+    assert holds, f"{what}: {shown}"
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,9 @@ class StudyMachine(RuleBasedStateMachine):
         if first is None:
             path.unlink(missing_ok=True)
         else:
-            path.write_text(str(first))
+            new = path.with_name(f"{HOLD_FILE}.new")  # a trial that reads it must find a number
+            new.write_text(str(first))
+            new.replace(path)
 
     def _wait_for_quiet(self) -> None:
         """Wait until every trial that runs holds, no more can start, and the view is newer."""
@@ -575,9 +577,7 @@ class StudyMachine(RuleBasedStateMachine):
         self._delete()
         status = self.program.call("status", self.name)
         assert status.code == 2
-        # Its runs are not compared: those of the deleted study stay in MLflow after some orders
-        # (the README, "Waiting").
-        self._begin(kind, n_trials, False, self.model.name)
+        self._begin(kind, n_trials, self.has_runs, self.model.name)
 
     # --- the rest --------------------------------------------------------------------------------
 

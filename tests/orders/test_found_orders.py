@@ -30,3 +30,15 @@ def test_a_trial_that_is_left_to_the_next_sweep_runs_no_more(study: StudyMachine
     """`status` had three trials that ran, where two may."""
     study.begin(kind="held", n_trials=3, has_runs=False, may_refit=False)
     study.stop_a_trial(which=1, outcome="interrupted")
+
+
+def test_delete_finds_the_runs_in_the_second_folder_of_a_process(
+    study: StudyMachine, empty_database: Path
+) -> None:
+    """It looked for them in the store of the first, and a trial of the next study had two runs."""
+    study.begin(kind="ask", n_trials=2, has_runs=True, may_refit=False)
+    study.delete_and_begin_anew(kind="ask", n_trials=2)
+    second = machine_with(empty_database)()
+    second.begin(kind="sweep", n_trials=2, has_runs=True, may_refit=False)
+    second.delete_and_begin_anew(kind="sweep", n_trials=2)
+    second.teardown()

@@ -19,7 +19,7 @@ from automl.errors import ConfigError, StudyInUseError
 from automl.record.disk import write_durably
 from automl.record.studies import is_study_held
 from automl.record.study_directory import StudyDirectory, holding_for, make_study_name
-from automl.running.setup.parts import open_study_directory
+from automl.running.opening.parts import open_study_directory
 from automl.trial import trial_name
 from tests.lossy_disk import LossyDisk
 

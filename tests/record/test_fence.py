@@ -10,7 +10,7 @@ import pytest
 
 from automl.errors import StorageError
 from automl.execution.cluster.node_files import put_files
-from automl.objectives.checkpoints import plain_checkpoint, torch_checkpoint
+from automl.in_trial.checkpoints import plain_checkpoint, torch_checkpoint
 from automl.record.lease import OthersFolderError, TrialFolderFence
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from automl.report.fragment import summary_fragment
 from automl.report.study_data import read_study_data
-from automl.running.finish.study_report import make_report
+from automl.running.features.report_page import make_report
 from automl.trial import (
     Event,
     FailedOutcome,
@@ -155,13 +155,16 @@ def test_a_study_without_a_result_says_so_and_why(tmp_path: Path) -> None:
         FailedOutcome(0, BEGUN + 1, "ValueError: lr is too large"),
     ]
     page = page_of(write_study(tmp_path / "any", events))
-    assert "No result yet" in page.text
-    assert "1 of 1 trial failed with ValueError: lr is too large (in trial 0)." in page.text
+    assert "No result yet: no trial has ended with a value" in page.text
+    assert "Trials: 1 failed." in page.text
+    assert "The only trial failed with ValueError: lr is too large (in trial 0)." in page.text
     assert "logs/trial-00000.log" in page.text
 
 
 def test_a_study_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
-    assert "No result yet" in page_of(write_study(tmp_path / "any", [])).text
+    page = page_of(write_study(tmp_path / "any", []))
+    assert "No result yet" in page.text
+    assert "Trials: none yet." in page.text
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12, sys.float_info.max / 20, 5e-324])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,7 +17,12 @@ from automl.config import KeepCheckpoints, TrackingConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.event_log import EventLog
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
-from automl.tracking.deliver.delivery import DeliverySupervisor, deliver_study, spawn_deliverer
+from automl.tracking.deliver.delivery import (
+    SILENT_SECONDS,
+    DeliverySupervisor,
+    deliver_study,
+    spawn_deliverer,
+)
 from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import CheckpointKind
 from tests.processes import is_running
@@ -64,6 +70,7 @@ def test_a_sweep_is_shown_while_it_runs_and_whole_at_its_end(study: Path, shown:
             log.append(sweep_ended(1))
         assert delivery.drain(READY_SECONDS)
         assert (delivery.lag(), delivery.trouble()) == (0, None)
+        assert delivery.n_delivered() == 7, "what it delivered before it was drained, too"
     assert not is_running(delivering_pid(study))
     assert shown.run(NAME).info.status == "FINISHED"
     assert shown.artifacts("trial-00000") == {"best.pt": b"best of 0"}
@@ -197,6 +204,17 @@ def test_a_dead_server_is_refused_at_the_start(study: Path) -> None:
     assert "refused" in message
     assert message.startswith("tracking.uri=http://ann:***@")
     assert "s3cret" not in message + (study / "delivery.log").read_text()
+
+
+def test_a_server_that_does_not_answer_is_waited_for_aloud(
+    study: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it listens, and says nothing
+        config = TrackingConfig(uri=f"http://ann:s3cret@127.0.0.1:{silent.getsockname()[1]}")
+        with DeliverySupervisor.start(study, config) as delivery, pytest.raises(ConfigError):
+            delivery.wait_ready(SILENT_SECONDS + 0.1)
+    assert "waiting for its answer, for 3 s at most" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 def test_an_unknown_store_is_refused_without_a_process(study: Path) -> None:

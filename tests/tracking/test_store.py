@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -74,6 +75,19 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path.write_text("hello, this is no database " * 100)
     with pytest.raises(ConfigError, match="not a database"):
         open_client(TrackingUri(f"sqlite:///{path}", "tracking.uri"))
+
+
+def test_a_relative_address_names_the_store_of_the_folder_that_the_process_is_in(
+    folder: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`delete` found no runs in the second folder: it looked into the store of the first."""
+    uri = TrackingUri("sqlite:///mlflow.db", "tracking.uri")
+    open_client(uri).create_experiment("of the first folder")
+    second = folder / "second"
+    second.mkdir()
+    shutil.copyfile(empty_database, second / "mlflow.db")
+    monkeypatch.chdir(second)
+    assert open_client(uri).get_experiment_by_name("of the first folder") is None
 
 
 def test_a_dead_database_server_is_refused_at_once() -> None:

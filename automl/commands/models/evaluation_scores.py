@@ -32,7 +32,7 @@ from automl.data.scoring.label_thresholds import held_out_thresholds, label_prob
 from automl.data.scoring.metrics import Floats, Threshold
 from automl.errors import ConfigError
 from automl.models.model_file import RefitFacts
-from automl.models.model_scoring import outputs_on_part
+from automl.objectives.model_scoring import outputs_on_part
 from automl.objectives.training_plan import TrainingPlan
 from automl.record.studies import study_path
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles

@@ -16,7 +16,7 @@ from automl.config import DevicesConfig
 from automl.devices.device_reading import DeviceSnapshot
 from automl.devices.device_selection import is_same_device
 from automl.errors import AutoMLError, ConfigError
-from automl.objectives.reports.outcomes import is_out_of_memory
+from automl.in_trial.reports.outcomes import is_out_of_memory
 from automl.record.texts import fit_line
 
 if TYPE_CHECKING:

@@ -355,7 +355,7 @@ def _members_warning(
 def network_builder(config: Config) -> NetworkBuilder | None:
     """Return the function that builds a network of the user's own; None if the model file says
     all."""
-    from automl.objectives.user_code import resolve_builder
+    from automl.in_trial.user_code import resolve_builder
 
     family = family_of(config)
     target = family.users_target

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
-from automl.execution.cluster.claims import WANT_FRESH_SECONDS, WatchedCluster
-from automl.trial import DeviceKind
+from automl.execution.cluster.claims import WANT_FRESH_SECONDS, ClusterWatch
+from automl.trial import DeviceId, DeviceKind
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def wanted_bundles(
     return bundles
 
 
-class GrowingCluster(WatchedCluster):
+class GrowingCluster:
     """A cluster that the sweep has to itself, and that an autoscaler may enlarge. Any thread."""
 
     def __init__(
@@ -67,7 +67,7 @@ class GrowingCluster(WatchedCluster):
         cpus_per_trial: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__("growing")
+        self._watch = ClusterWatch("growing", self.look)
         self._autoscaler, self._cpus, self._clock = autoscaler, cpus_per_trial, clock
         self._lock = threading.Lock()  # guards the two below
         self._wanted: tuple[frozenset[DeviceKind], int] = frozenset(), 0
@@ -78,6 +78,20 @@ class GrowingCluster(WatchedCluster):
         self._asked_at = -math.inf
         self._is_there: bool | None = None
 
+    def start(self) -> None:
+        """Begin to look once a second."""
+        self._watch.start()
+
+    def held(self) -> None:
+        """Return None, since trials may begin on all devices."""
+
+    def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
+        """Return True, since all devices are the sweep's."""
+        return True
+
+    def end_use(self, key: int) -> None:
+        """Do nothing, since nodes stay until the end."""
+
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
         """Note that the head waits; the sweep's loop calls this about once a second."""
         now = self._clock()
@@ -87,7 +101,8 @@ class GrowingCluster(WatchedCluster):
             self._wanted, self._waited = (frozenset(kinds), n), (since, now)
 
     def look(self) -> None:
-        """Ask the autoscaler if the head has waited for `PATIENCE_SECONDS`."""
+        """Ask the autoscaler if the head has waited for `PATIENCE_SECONDS`. Only one thread calls
+        it."""
         now = self._clock()
         with self._lock:
             (kinds, n), waited = self._wanted, self._waited
@@ -105,7 +120,7 @@ class GrowingCluster(WatchedCluster):
 
     def close(self) -> None:
         """Withdraw the request, without waiting long for a Ray head that does not answer."""
-        self._end_looking(_CLOSE_SECONDS)
+        self._watch.end(_CLOSE_SECONDS)
         if self._asked:
             last = threading.Thread(target=self._withdraw, name="withdrawing", daemon=True)
             last.start()

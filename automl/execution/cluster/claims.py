@@ -26,25 +26,23 @@ WANT_FRESH_SECONDS = 2.5
 """The head of the queue is believed to wait for this long after it last reported so."""
 
 
-class WholeCluster:
-    """A cluster that the sweep has to itself, and that keeps its size."""
+class ClusterUse(Protocol):
+    """Tells which part of a cluster a sweep may use. For any thread."""
 
     def start(self) -> None:
-        """Do nothing: there is nothing to watch."""
+        """Begin to watch the cluster."""
 
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
         """Note that the queue's head waits for devices of these kinds, for up to `n` trials."""
 
     def held(self) -> Mapping[DeviceId, int] | None:
         """Return the number of claims on each device; None: trials may begin on all devices."""
-        return None
 
     def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
         """Return whether an execution may begin on the devices.
 
         If it may, they are not given back until `end_use`.
         """
-        return True
 
     def end_use(self, key: int) -> None:
         """Note that the execution is over and uses its devices no more."""
@@ -53,22 +51,41 @@ class WholeCluster:
         """Give all back. Call it when no trial runs any more."""
 
 
-class WatchedCluster(WholeCluster):
-    """A cluster that a thread attends to once a second; only that thread waits for the cluster."""
+class WholeCluster:
+    """A cluster that the sweep has to itself, and that keeps its size."""
 
-    def __init__(self, name: str) -> None:
+    def start(self) -> None:
+        """Do nothing, since there is nothing to watch."""
+
+    def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
+        """Do nothing, since no device can be added."""
+
+    def held(self) -> None:
+        """Return None, since trials may begin on all devices."""
+
+    def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
+        """Return True, since all devices are the sweep's."""
+        return True
+
+    def end_use(self, key: int) -> None:
+        """Do nothing, since nothing is given back."""
+
+    def close(self) -> None:
+        """Do nothing, since nothing was claimed."""
+
+
+class ClusterWatch:
+    """A thread that looks after a cluster once a second; only this thread waits for the cluster."""
+
+    def __init__(self, name: str, look: Callable[[], None]) -> None:
+        self._look = look
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which calls `look` every second."""
         self._thread.start()
 
-    def look(self) -> None:
-        """Do what is due. Only one thread calls it."""
-        raise NotImplementedError
-
-    def _end_looking(self, timeout_seconds: float) -> None:
+    def end(self, timeout_seconds: float) -> None:
         """End the thread, but leave it alone if it still waits for the Ray head after that time."""
         self._closing.set()
         if self._thread.is_alive():
@@ -77,7 +94,7 @@ class WatchedCluster(WholeCluster):
     def _run(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
             try:
-                self.look()
+                self._look()
             except Exception as error:  # noqa: BLE001 - the Ray head is away, and may come back
                 logger.debug("the cluster cannot be asked: %s", error)
 
@@ -122,7 +139,7 @@ class _HeldClaim:
     """Time since when no trial begins on the device; None while trials may begin."""
 
 
-class ClaimedResources(WatchedCluster):
+class ClaimedResources:
     """Requests, holds and gives back one sweep's claims on a shared cluster. Any thread."""
 
     def __init__(
@@ -135,7 +152,7 @@ class ClaimedResources(WatchedCluster):
 
         `end_idle` makes idle processes leave a device, and returns whether they have left.
         """
-        super().__init__("claims")
+        self._watch = ClusterWatch("claims", self.look)
         self._ask, self._end_idle, self._clock = ask, end_idle, clock
         self._asked: list[tuple[DeviceKind, ResourceClaim]] = []
         """Open requests; only the watching thread uses the list, until it has ended."""
@@ -146,16 +163,23 @@ class ClaimedResources(WatchedCluster):
         """Number of wanted devices by kind, and when that was reported."""
         self._n_failed: Counter[DeviceKind] = Counter()
 
+    def start(self) -> None:
+        """Begin to look once a second."""
+        self._watch.start()
+
     def want(self, kinds: Iterable[DeviceKind], n: int) -> None:
+        """Note what the queue's head waits for; the next look requests it."""
         with self._lock:
             for kind in kinds:
                 self._wanted[kind] = n, self._clock()
 
     def held(self) -> Mapping[DeviceId, int]:
+        """Return the number of claims on each device on which trials may begin."""
         with self._lock:
             return Counter(h.device for h in self._held if h.leaving_since is None)
 
     def use(self, key: int, devices: Iterable[DeviceId]) -> bool:
+        """Return whether there is a free claim on each device; if so, the execution has them."""
         with self._lock:
             found = [self._free(device) for device in devices]
             used = [h for h in found if h is not None]
@@ -166,6 +190,7 @@ class ClaimedResources(WatchedCluster):
             return True
 
     def end_use(self, key: int) -> None:
+        """Leave the execution's claims idle from now on."""
         with self._lock:
             for h in self._held:
                 if key in h.users:
@@ -173,7 +198,8 @@ class ClaimedResources(WatchedCluster):
                     h.idle_since = self._clock()
 
     def look(self) -> None:
-        """Take granted claims, request wanted devices, give back idle ones."""
+        """Take granted claims, request wanted devices, give back idle ones. Only one thread calls
+        it."""
         self._take_granted()
         self._request_wanted()
         for h in self._leaving():
@@ -185,7 +211,8 @@ class ClaimedResources(WatchedCluster):
                 logger.info("given back to the cluster: %s of %s", h.device.uuid, h.device.node)
 
     def close(self) -> None:
-        self._end_looking(_LEAVE_SECONDS)
+        """Give all claims back, and withdraw the requests."""
+        self._watch.end(_LEAVE_SECONDS)
         with self._lock:
             claims = [claim for _, claim in self._asked] + [h.claim for h in self._held]
             self._asked, self._held = [], []

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from automl.errors import AutoMLError, ConfigError
 from automl.execution.cluster import node_messages as m
-from automl.execution.cluster.claims import WholeCluster
+from automl.execution.cluster.claims import ClusterUse, WholeCluster
 from automl.execution.cluster.node import (
     AgentConnection,
     AgentEndedError,
@@ -80,7 +80,7 @@ class ClusterNodes:
 
     def __init__(self, cluster: ClusterBackend) -> None:
         self._cluster = cluster
-        self.claims = WholeCluster()
+        self.claims: ClusterUse = WholeCluster()
         """Part of the nodes that the sweep may use; set before the nodes are opened."""
         self._changed = threading.Condition()  # guards all below, and never a wait for a node
         self._nodes: dict[str, ClusterNode] = {}

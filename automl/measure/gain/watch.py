@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from automl.objectives.reports import step_counter
+from automl.in_trial.reports import step_counter
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,

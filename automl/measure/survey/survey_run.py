@@ -26,6 +26,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
+from automl.in_trial.reports import step_counter
+from automl.in_trial.reports.report_values import parse_metric_value
+from automl.in_trial.seeds import trial_seed
+from automl.in_trial.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.measure.survey.allocator import DeviceStorages, storage_bytes
 from automl.measure.survey.pretence import pretend_one_gpu, replace_attribute
 from automl.measure.survey.redirect import CudaRedirect
@@ -36,12 +40,8 @@ from automl.measure.survey.survey_result import (
     SurveyResult,
 )
 from automl.measure.survey.tracker import DeviceMemoryTracker, KnownValues
-from automl.objectives.reports import step_counter
-from automl.objectives.reports.report_values import parse_metric_value
-from automl.objectives.seeds import trial_seed
 from automl.objectives.training_plan import SurveySetup
 from automl.objectives.training_session import open_objective
-from automl.objectives.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.record.texts import fit_line
 from automl.trial import TrialSpec
 

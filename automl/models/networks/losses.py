@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812  torch's own documentation names i
 
 from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.data.dataset import NetworkOutputs, Size
-from automl.objectives.user_code import resolve_loss
+from automl.in_trial.user_code import resolve_loss
 
 
 class TrainingLoss(Protocol):

@@ -18,8 +18,8 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Size, TableRows
 from automl.data.features import n_features, one_hot_features
 from automl.errors import AutoMLError
+from automl.in_trial.reports.outcomes import is_out_of_memory
 from automl.models.model_file import check_content
-from automl.objectives.reports.outcomes import is_out_of_memory
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 

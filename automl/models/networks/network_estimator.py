@@ -18,20 +18,19 @@ import torch
 from automl.config import Precision
 from automl.data.dataset import Dataset
 from automl.data.features import bin_edges, n_features
+from automl.in_trial.trial_context import TrialContext
 from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey
 from automl.models.judged_rows import JudgedTargets, ReportScores, class_weights
 from automl.models.model_file import check_content, make_model_state
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network import NetworkDescription, NetworkModel, parse_weights
-from automl.models.networks.network_family import NetworkKey
+from automl.models.networks.network_family import NetworkKey, WarmUp
 from automl.models.networks.packs.pack import PackSetup
 from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.tensors import DataOnDevices, DataTensors, TensorSource
 from automl.models.networks.trainer import SINGLE_RANK, NetworkTrainer, RankGroup, TrainingProblem
+from automl.models.networks.user_tensors import UserTensors
 from automl.models.predictor import MEMBERS_KEY
-from automl.objectives.training_plan import WarmUp
-from automl.objectives.trial_context import TrialContext
-from automl.objectives.user_data.loader import UserTensors
 from automl.trial import Params
 
 

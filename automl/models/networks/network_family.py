@@ -240,3 +240,16 @@ class NetworkFamily(Family):
             for name, value in wanted.items()
             if sizes.get(name)
         }
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """A linear rise of the learning rate from a fraction of it to all (Goyal et al., 2017)."""
+
+    epochs: int
+    first: float
+    """The fraction of the learning rate at the first step."""
+
+    def factor(self, epoch: int, share: float) -> float:
+        """Return the factor of the learning rate when the fraction `share` of `epoch` is over."""
+        return min(1.0, self.first + (1 - self.first) * (epoch + share) / self.epochs)

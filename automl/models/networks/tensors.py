@@ -1,6 +1,6 @@
 """A data set as tensors on a device, put there once per process and shared by all its trials.
 
-The user's own data has another source of tensors, in `automl/objectives/user_data/loader.py`.
+The user's own data has another source of tensors, in `automl/models/networks/user_tensors.py`.
 """
 
 from __future__ import annotations

@@ -23,6 +23,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from automl.config import Precision, Task, TrainingConfig
 from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
+from automl.in_trial.goal import MIN_LOSS_GOAL, Patience, StudyGoal
+from automl.in_trial.reports import step_counter
+from automl.in_trial.seeds import RandomStream, stream_seed
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (
     EvaluatedLoss,
@@ -32,7 +35,12 @@ from automl.models.networks.losses import (
     weight_classes,
 )
 from automl.models.networks.network import NetworkDescription
-from automl.models.networks.network_family import NetworkFamily, TrainingParams, fill_from_settings
+from automl.models.networks.network_family import (
+    NetworkFamily,
+    TrainingParams,
+    WarmUp,
+    fill_from_settings,
+)
 from automl.models.networks.optimizers import (
     FlatParameters,
     average_rate,
@@ -40,10 +48,6 @@ from automl.models.networks.optimizers import (
     make_optimizer,
 )
 from automl.models.networks.tensors import TrainingRows, draw_epoch_order
-from automl.objectives.goal import MIN_LOSS_GOAL, Patience, StudyGoal
-from automl.objectives.reports import step_counter
-from automl.objectives.seeds import RandomStream, stream_seed
-from automl.objectives.training_plan import WarmUp
 from automl.trial import Params
 
 

@@ -14,20 +14,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
-from automl.objectives.goal import StudyGoal
-from automl.objectives.optuna_objective.suggestion_entries import (
-    CategoricalChoices,
-    float_entry,
-    int_entry,
-)
-from automl.objectives.reports.outcomes import PrunedWithoutReports, is_optuna_pruning
-from automl.objectives.reports.report_values import MAX_TAG_CHARACTERS, parse_metric_value
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import (
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.outcomes import PrunedWithoutReports, is_optuna_pruning
+from automl.in_trial.reports.report_values import MAX_TAG_CHARACTERS, parse_metric_value
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import (
     TrialContext,
     TrialInterrupted,
     TrialPruned,
     UnfitObjectiveError,
+)
+from automl.objectives.optuna_objective.suggestion_entries import (
+    CategoricalChoices,
+    float_entry,
+    int_entry,
 )
 from automl.record.texts import cut_text
 from automl.trial import (

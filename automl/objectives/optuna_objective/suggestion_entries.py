@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from automl.errors import ConfigError
+from automl.in_trial.trial_context import UnfitObjectiveError, declared_arguments
 from automl.objectives.function_call import ObjectiveDeclaration
-from automl.objectives.trial_context import UnfitObjectiveError, declared_arguments
 from automl.trial import LARGEST_INTEGER, ParamValue, SpaceEntry
 
 

@@ -18,6 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automl.errors import StorageError
+from automl.in_trial.reports import outcomes, step_counter
+from automl.in_trial.trial_context import TrialStopped
+from automl.in_trial.user_code import open_inside
 from automl.objectives.program import shared_files
 from automl.objectives.program.printed_metrics import FindMetrics, LineSplitter, make_metric_finder
 from automl.objectives.program.program_arguments import command_words, program_arguments
@@ -32,9 +35,6 @@ from automl.objectives.program.running_program import (
 )
 from automl.objectives.repeats.repeated_trial import RepeatSettings
 from automl.objectives.repeats.repeats_session import RepeatsSession
-from automl.objectives.reports import outcomes, step_counter
-from automl.objectives.trial_context import TrialStopped
-from automl.objectives.user_code import open_inside
 from automl.record.secrets import mask_credentials
 from automl.trial import (
     InterruptedOutcome,

@@ -18,7 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from automl.objectives.goal import StudyGoal
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports import outcomes
+from automl.in_trial.reports.logged_values import LoggedSide
+from automl.in_trial.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.seeds import trial_seed
 from automl.objectives.program.printed_metrics import (
     FindMetrics,
     PrintedReport,
@@ -28,11 +33,6 @@ from automl.objectives.program.printed_metrics import (
 from automl.objectives.program.program_arguments import ProgramInputs, program_environment
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.running_program import ProgramEnd
-from automl.objectives.reports import outcomes
-from automl.objectives.reports.logged_values import LoggedSide
-from automl.objectives.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.seeds import trial_seed
 from automl.record.append_only import read_sealed, write_sealed
 from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
 from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
@@ -232,7 +232,9 @@ class ProgramTrial:
         except (ValueError, TypeError, KeyError) as error:
             logger.warning(
                 "trial %d forgets its best report of before: %s cannot be read (%s)",
-                *(self.spec.trial, self._directory / BEST_REPORT_FILE, error),
+                self.spec.trial,
+                self._directory / BEST_REPORT_FILE,
+                error,
             )
         self.record.ask()
 

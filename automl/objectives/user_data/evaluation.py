@@ -18,10 +18,10 @@ from automl.data.dataset import NetworkOutputs, UserDataFacts
 from automl.data.scoring.evaluation import ScoredRows, constant_outputs
 from automl.data.scoring.metrics import Floats
 from automl.errors import AutoMLError, ConfigError
+from automl.in_trial.source_parts import ArrayRows, SourcePart
 from automl.models.array_predictor import ArrayPredictor
+from automl.models.networks.user_tensors import RowsError, read_rows_in_order
 from automl.objectives.training_plan import TrainingPlan
-from automl.objectives.user_data.loader import RowsError, read_rows_in_order
-from automl.objectives.user_data.parts import ArrayRows, SourcePart
 from automl.objectives.user_data.source import read_parts
 from automl.trial import RowsKind
 

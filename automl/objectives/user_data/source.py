@@ -17,10 +17,7 @@ from automl.config import Task
 from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import are_digits_lost
 from automl.errors import AutoMLError, ConfigError
-from automl.objectives.training_plan import SessionSetup, TrainingPlan
-from automl.objectives.user_code import open_inside, resolve_source
-from automl.objectives.user_data.loader import UserTensors
-from automl.objectives.user_data.parts import (
+from automl.in_trial.source_parts import (
     ArrayRows,
     DatasetItems,
     SourceParts,
@@ -28,6 +25,9 @@ from automl.objectives.user_data.parts import (
     parse_parts,
     regroup_for_refit,
 )
+from automl.in_trial.user_code import open_inside, resolve_source
+from automl.models.networks.user_tensors import UserTensors
+from automl.objectives.training_plan import SessionSetup, TrainingPlan
 
 
 def describe_data(setup: SessionSetup) -> UserDataFacts:

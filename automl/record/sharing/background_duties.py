@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from typing import Protocol
 
 from automl.errors import AutoMLError
 from automl.record.lease import lease_seconds
@@ -35,21 +35,29 @@ trials up: perhaps no other sweep has taken them."""
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SharingDuties:
-    """The functions that the threads call. Each may raise StorageError."""
+class SharingDuties(Protocol):
+    """What the threads call. Each method may raise StorageError."""
 
-    ship: Callable[[], None]
-    look: Callable[[], None]
-    renew: Callable[[], None]
-    give_up: Callable[[], None]
-    """Gives up all held trials; needs no database."""
-    end_lost: Callable[[], None]
-    """Ends trials that still run though they were given up or taken over; needs no database."""
-    set_worker_deadline: Callable[[float], None]
-    """Makes workers end by themselves at this time (`lease_seconds()`); needs no database."""
-    report_failure: Callable[[BaseException], None]
-    """Reports a mistake of our own, after which the threads ask nothing more of the database."""
+    def ship(self) -> None:
+        """Ship what is logged to the database, and answer what commands have asked."""
+
+    def look(self) -> None:
+        """Read what other sweeps did."""
+
+    def renew(self) -> None:
+        """Renew the leases of all held trials."""
+
+    def give_up(self) -> None:
+        """Give up all held trials. Needs no database."""
+
+    def end_lost(self) -> None:
+        """End trials that still run though they were given up or taken over. Needs no database."""
+
+    def set_worker_deadline(self, until_seconds: float) -> None:
+        """Make workers end by themselves at this time (`lease_seconds()`). Needs no database."""
+
+    def report_failure(self, error: BaseException) -> None:
+        """Report a mistake of our own, after which the threads ask nothing more of the database."""
 
 
 class SharingThreads:

@@ -20,7 +20,7 @@ from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder
 from automl.record.lease import this_boot, this_holder
 from automl.record.sharing import study_tables
-from automl.record.sharing.background_duties import LostTrials, SharingDuties, SharingThreads
+from automl.record.sharing.background_duties import LostTrials, SharingThreads
 from automl.record.sharing.database import Database, DatabaseAwayError
 from automl.record.sharing.peer_news import PeerNews, PeerNewsReader
 from automl.record.sharing.shared_log import SharedEventLog, ship_lines
@@ -96,21 +96,14 @@ class SharedRecord:
         it all the same. Set by the main thread alone."""
         self._busy: Callable[[], Collection[int]] = frozenset
         self._report_standing: Callable[[SharedStudyStanding], None] = lambda standing: None
-        self._report_failure: Callable[[BaseException], None] = lambda error: None
+        self._post_failure: Callable[[BaseException], None] = lambda error: None
         self._end_trials: Callable[[Collection[int]], None] = lambda trials: None
-        self._set_worker_deadline: Callable[[float], None] = lambda until_seconds: None
+        self._lend: Callable[[float], None] = lambda until_seconds: None
         self._lost = LostTrials()
         self.standing = SharedStudyStanding(
             config.decided_n_trials, n_asked=0, n_left=0, others_run=True
         )
-        duties = SharingDuties(
-            *(self._ship, self._look, self._renew),
-            give_up=lambda: self.log.let_go(self.log.held),
-            end_lost=self._end_lost,
-            set_worker_deadline=lambda until_seconds: self._set_worker_deadline(until_seconds),
-            report_failure=lambda error: self._report_failure(error),
-        )
-        self._threads = SharingThreads(duties)
+        self._threads = SharingThreads(self)
 
     @classmethod
     def open(cls, config: StudyConfig, directory: Path) -> SharedRecord:
@@ -185,24 +178,23 @@ class SharedRecord:
         self,
         busy: Callable[[], Collection[int]],
         report_standing: Callable[[SharedStudyStanding], None],
-        report_failure: Callable[[BaseException], None],
+        post_failure: Callable[[BaseException], None],
         end_trials: Callable[[Collection[int]], None],
-        set_worker_deadline: Callable[[float], None],
+        lend: Callable[[float], None],
     ) -> None:
         """Start the background threads, which call these functions.
 
         `busy` returns the trials that run or wait here; they are never taken over. The threads call
-        `report_standing` once a second, `report_failure` when they cannot go on, `end_trials` for
-        lost trials that did not stop, and `set_worker_deadline`, again and again, with the time at
-        which workers must end by themselves.
+        `report_standing` once a second, `post_failure` when they cannot go on, `end_trials` for
+        lost trials that did not stop, and `lend`, again and again, with the time at which workers
+        must end by themselves.
         """
         self._busy, self._report_standing = busy, report_standing
-        self._report_failure, self._end_trials = report_failure, end_trials
-        self._set_worker_deadline = set_worker_deadline
+        self._post_failure, self._end_trials, self._lend = post_failure, end_trials, lend
         with self._main_database.transaction() as cursor:
             study_tables.raise_n_trials(cursor, self._study.id, self._config.decided_n_trials)
             self.requests.begin(cursor)
-        self._look()
+        self.look()
         self._threads.start()
 
     # --- asking: the main thread ------------------------------------------------------------------
@@ -269,7 +261,10 @@ class SharedRecord:
         try:
             with self._main_database.transaction() as cursor:
                 taken = study_tables.take_over_trial(
-                    *(cursor, self._study.id, self.sweep, self._gone),
+                    cursor,
+                    self._study.id,
+                    self.sweep,
+                    self._gone,
                     excluded={*self._busy(), *self.log.held},
                     unconfirmed=self._unconfirmed,
                 )
@@ -342,7 +337,7 @@ class SharedRecord:
     def _leave(self) -> None:
         self.log.close()
         try:
-            self._ship()
+            self.ship()
             with self._background_database.transaction() as cursor:
                 study_tables.give_back_trials(cursor, self._study.id, self.sweep)
                 end_sweep_lease(cursor, self.sweep)
@@ -351,7 +346,7 @@ class SharedRecord:
             return  # leases end by themselves, and a later sweep ships the lines in the folder
         self._own_path.unlink()
 
-    # --- the background threads -------------------------------------------------------------------
+    # --- the background threads: `SharingDuties` --------------------------------------------------
 
     @property
     def _study(self) -> StoredStudy:
@@ -370,7 +365,11 @@ class SharedRecord:
         """Why the database takes nothing now; None: it answers."""
         return self._threads.trouble
 
-    def _ship(self) -> None:
+    def _pull(self, database: Database) -> None:
+        self._reader.read(database, self._study.id)
+
+    def ship(self) -> None:
+        """Ship what is logged to the database, and write the answers to requests."""
         while lines := ship_lines(
             self._background_database, self._study.id, self.sweep, self._own_path
         ):
@@ -378,10 +377,8 @@ class SharedRecord:
             self.log.let_go(line.trial for line in lines if line.is_last and line.trial is not None)
         self.requests.write_answers()
 
-    def _pull(self, database: Database) -> None:
-        self._reader.read(database, self._study.id)
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read what other sweeps did, and report the standing of the study."""
         begin_seconds = time.monotonic()
         self._pull(self._background_database)
         with self._background_database.transaction() as cursor:
@@ -413,13 +410,27 @@ class SharedRecord:
         )
         self._report_standing(self.standing)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Renew the leases of all held trials; let those go that another sweep has taken."""
         held = self.log.held
         with self._background_database.transaction() as cursor:
             still = study_tables.renew_trial_leases(cursor, self._study.id, self.sweep, held)
             renew_sweep_lease(cursor, self.sweep)
         self.log.let_go(number for number, attempt in held.items() if still.get(number) != attempt)
 
-    def _end_lost(self) -> None:
+    def give_up(self) -> None:
+        """Let all held trials go."""
+        self.log.let_go(self.log.held)
+
+    def end_lost(self) -> None:
+        """End lost trials that did not stop by themselves."""
         if overdue := self._lost.overdue([n for n in self._busy() if not self.log.holds(n)]):
             self._end_trials(overdue)
+
+    def set_worker_deadline(self, until_seconds: float) -> None:
+        """Let workers run until then without a sign of this process."""
+        self._lend(until_seconds)
+
+    def report_failure(self, error: BaseException) -> None:
+        """Report why the background threads cannot go on."""
+        self._post_failure(error)

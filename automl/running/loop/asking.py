@@ -18,16 +18,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
-from automl.running.display.console import duration_text
+from automl.record.texts import duration_text
 from automl.running.loop.messages import (
     DeviceShortage,
     LoopPorts,
+    NoPeers,
+    PeerQuestions,
     PeerSweepsObserved,
     PlannedTrial,
     QuestionAsked,
@@ -46,9 +47,6 @@ from automl.trial import (
     Reply,
     SweepStopping,
 )
-
-if TYPE_CHECKING:
-    from automl.running.setup.parts import SweepParts
 
 LEARNING_SPACE = AdmissionRefusal(
     "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
@@ -192,7 +190,9 @@ class TrialAsker:
     questions: ParamQuestions | NoParamQuestions = field(default_factory=NoParamQuestions)
     """Answers running trials that ask for params."""
     others: PeerSweepsObserved = field(default_factory=PeerSweepsObserved)
-    """State of the sweeps on other machines that work on the study. By default there are none."""
+    """Last message about the other sweeps that work on the study. By default there are none."""
+    peers: PeerQuestions = field(default_factory=NoPeers)
+    """Answers what is asked about the other sweeps between two messages."""
     outside_may_come: Callable[[], bool] = bool
     """Returns whether results of trials that run outside of any sweep may still be told."""
     refusal: AdmissionRefusal | None = None
@@ -225,7 +225,7 @@ class TrialAsker:
     def may_come(self) -> bool:
         """Whether another trial may come, perhaps one that another sweep leaves."""
         more = self.outside_may_come()
-        return self.wants_more or self._in_vain or self.others.run or self.others.may_run() or more
+        return self.wants_more or self._in_vain or self.others.run or self.peers.may_run() or more
 
     def shortage(self, queue: TrialQueue, placing: TrialPlacer) -> DeviceShortage | None:
         """Return the shortage of devices, or None if no trial waits for a device."""
@@ -239,10 +239,10 @@ class TrialAsker:
 
     def heard_of(self, others: PeerSweepsObserved) -> None:
         """Take the state of other sweeps, which may have raised the total or left trials."""
-        n_asked = others.hear()
+        n_asked = self.peers.add_news()
         begun_since = n_asked > self.n_asked  # `others.run` may not know of these trials yet
         self.others = replace(others, run=others.run or begun_since)
-        if others.is_current():  # else an edit may have lowered the total since
+        if others.n_edits == self.peers.n_edits:  # else an edit may have lowered the total since
             self.n_trials = max(self.n_trials, others.n_trials)
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
@@ -295,7 +295,7 @@ class TrialAsker:
             return promoted
         asked = self.ports.ask() if self.wants_new else None
         if asked is None:
-            self._exhausted, self._in_vain = True, self.others.may_run()
+            self._exhausted, self._in_vain = True, self.peers.may_run()
             return None
         self.n_asked = max(self.n_asked, asked.number + 1)  # another sweep may have left the trial
         return asked
@@ -303,16 +303,3 @@ class TrialAsker:
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
         most = self.ports.n_may_pend()
         return most is None or n_pending < max(most, placing.n_side_by_side)
-
-
-def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) -> TrialAsker:
-    """Return what decides about the trials of one sweep; `say` prints a line."""
-    study, config = parts.study, parts.config.study
-    questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
-    if study.suggester is not None:
-        questions = ParamQuestions(study, study.suggester, say)
-    others = PeerSweepsObserved(run=parts.others.may_run)
-    gain = GainRule(study, config, parts.log, say)
-    return TrialAsker(
-        ports, config.decided_n_trials, study.n_asked, questions, others, gain=gain.look
-    )

@@ -34,7 +34,7 @@ from automl.admission.training_pace import (
     best_device_kind_split,
     first_option_to_end,
 )
-from automl.running.display.console import duration_text
+from automl.record.texts import duration_text
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,

@@ -25,6 +25,7 @@ from automl.running.loop.lookahead import QueueBackfill
 from automl.running.loop.messages import (
     AdmittedExecution,
     CpuProbed,
+    DeviceShortage,
     DevicesRead,
     ExecutionStart,
     LoopMessage,
@@ -131,7 +132,7 @@ class SweepLoop:
             asking_refusal=self.asking.refusal,
             asking_ended=self.asking.ended,
             is_held=placing.hold is not None,
-            shortage=self.asking.shortage(self.queue, placing) if self.stop is None else None,
+            shortage=self.shortage,
             reading=placing.reading,
             accounts=placing.device_accounts(),
             memory=self.memory.line(),
@@ -141,6 +142,11 @@ class SweepLoop:
             is_hopeless=self._streak.last is not None
             and self._streak.is_hopeless(self._streak.last),
         )
+
+    @property
+    def shortage(self) -> DeviceShortage | None:
+        """The shortage of devices. None if no trial waits for a device, or none may start."""
+        return self.asking.shortage(self.queue, self._placing) if self.stop is None else None
 
     def held_trials(self) -> set[int]:
         """Return the numbers of the trials that run or wait here. For any thread."""
@@ -195,7 +201,7 @@ class SweepLoop:
                 self.chooser.probed(message)
             case PeerSweepsObserved():
                 self.asking.heard_of(message)
-                self.queue.settle_doubts(message.held)
+                self.queue.settle_doubts(self.asking.peers.is_lost)
             case TrialStartsHeld(refusal):
                 self._placing.hold = refusal
             case TimePassed():

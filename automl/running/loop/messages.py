@@ -283,15 +283,8 @@ class PeerSweepsObserved:
     """Number of trials that no sweep holds any more. The loop asks for them like new ones."""
     run: bool = False
     """Whether trials of other sweeps have not ended."""
-    held: Callable[[int], bool] = lambda trial: True
-    """Returns whether a waiting trial still belongs to this sweep."""
-    may_run: Callable[[], bool] = bool
-    """Returns whether trials of other sweeps may run though `run` is False. They may if the
-    database cannot be reached or asked now, or if new trials of theirs were seen since."""
-    hear: Callable[[], int] = int
-    """Reads what the other sweeps did. Returns how many trials the study has."""
-    is_current: Callable[[], bool] = lambda: True
-    """Returns whether `n_trials` is the total after the last edit that this sweep follows."""
+    n_edits: int = 0
+    """Number of edits of the study after which it has `n_trials`."""
 
 
 @dataclass(frozen=True)
@@ -390,3 +383,40 @@ class LoopPorts(Protocol):
 
     def end_idle(self, devices: Collection[DeviceId]) -> None:
         """End the warm processes on these devices, which gives their memory back."""
+
+
+class PeerQuestions(Protocol):
+    """What the loop asks of the other sweeps of its study, between two messages about them."""
+
+    @property
+    def n_edits(self) -> int:
+        """Number of edits of the study that this sweep follows."""
+
+    def is_lost(self, trial: int) -> bool:
+        """Return whether another sweep has taken a trial of this sweep. For any thread."""
+
+    def may_run(self) -> bool:
+        """Return whether trials of other sweeps may run though the last message saw none. They may
+        if the database cannot be asked now, or if new trials of theirs were read since."""
+
+    def add_news(self) -> int:
+        """Take in what was read of other sweeps, an edit included. Return how many trials the study
+        has."""
+
+
+class NoPeers:
+    """Answers `PeerQuestions` for a study on which one sweep works."""
+
+    n_edits = 0
+
+    def is_lost(self, trial: int) -> bool:
+        """Return False, since no other sweep takes trials."""
+        return False
+
+    def may_run(self) -> bool:
+        """Return False, since every trial is this sweep's."""
+        return False
+
+    def add_news(self) -> int:
+        """Return 0, since nobody else asks for trials."""
+        return 0

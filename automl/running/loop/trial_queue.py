@@ -119,10 +119,10 @@ class TrialQueue:
         for n, each in enumerate(refused):
             self._trials[WaitingState.QUEUED][n] = each.waiting
 
-    def settle_doubts(self, is_held: Callable[[int], bool]) -> None:
-        """Drop the trials that other sweeps hold, and queue the others that were in doubt first."""
+    def settle_doubts(self, is_lost: Callable[[int], bool]) -> None:
+        """Drop the trials that other sweeps have taken, and queue those in doubt before others."""
         waiting = [*self._take(WaitingState.IN_DOUBT), *self.queued]
-        self._keep_queued(w for w in waiting if is_held(w.trial.number))
+        self._keep_queued(w for w in waiting if not is_lost(w.trial.number))
 
     def requeue_answered(self, look: StartAlone) -> None:
         """Queue the deferred trials whose device answers again before all others."""

@@ -20,8 +20,7 @@ from typing import Any
 
 from automl.config import ParallelKind, RefitConfig
 from automl.errors import ConfigError
-from automl.models.networks.network_family import TrainingParams
-from automl.objectives.training_plan import WarmUp
+from automl.models.networks.network_family import TrainingParams, WarmUp
 from automl.trial import Params, TrainingWork
 
 WARM_UP_EPOCHS = 5

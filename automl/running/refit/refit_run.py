@@ -1,7 +1,7 @@
 """Runs a refit from its checks to `refit.pt`, of one trial or of an ensemble's members.
 
 What is trained, and how, is decided in the other files of this folder. The trainings themselves are
-sweeps (`setup/run_sweep.py`).
+sweeps (`running/run_sweep.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
-from automl.running.display.console import open_console
+from automl.running.prepare.preparation import announce_reading, describe_user_data, prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
+from automl.running.prepare.refit_task import RefitTask
+from automl.running.prepare.resume_command import resume_command
 from automl.running.refit.refit_devices import (
     RefitDevices,
     RefitResources,
@@ -44,7 +47,6 @@ from automl.running.refit.refit_study import (
     members_table,
     refit_name,
 )
-from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
     check_summary,
     derive_check_config,
@@ -52,11 +54,9 @@ from automl.running.refit.winner_check import (
     take_best_checked,
     unchecked_members_note,
 )
-from automl.running.setup.preparation import announce_reading, describe_user_data, prepare_study
-from automl.running.setup.prepared_config import PreparedStudy, RefitInputs
-from automl.running.setup.resume_command import resume_command
-from automl.running.setup.run_sweep import run_sweep
+from automl.running.run_sweep import run_sweep
 from automl.search.study import Study
+from automl.terminal.console import open_console
 from automl.tracking.deliver.delivery import DelivererProcess
 from automl.tracking.long_step import long_step
 from automl.trial import CheckpointKind, ProcessEntry, trial_name

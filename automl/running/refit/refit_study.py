@@ -26,16 +26,15 @@ from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import REFITS_FOLDER
 from automl.record.study_record import StudyRecord
-from automl.record.texts import counted, fit_line
+from automl.record.texts import counted, duration_text, fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.display.console import duration_text
+from automl.running.prepare.refit_task import RefitTask
 from automl.running.refit.refit_devices import (
     RefitDevices,
     ScaledParams,
     batch_size_of,
     scale_to_batch,
 )
-from automl.running.refit.refit_task import RefitTask
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.trial import Direction, Params, TrialState, trial_name

@@ -23,6 +23,7 @@ from automl.models.networks.network_family import NetworkFamily, TrainingParams
 from automl.record.study_record import StudyRecord
 from automl.record.texts import counted
 from automl.record.trial_record import TrialRecord
+from automl.running.prepare.refit_task import RefitTask
 from automl.running.refit.refit_devices import batch_size_of
 from automl.running.refit.refit_study import (
     TrainRowCounts,
@@ -33,7 +34,6 @@ from automl.running.refit.refit_study import (
     is_network,
     refit_digest,
 )
-from automl.running.refit.refit_task import RefitTask
 from automl.trial import Params, ParamValue, trial_name
 
 DEFAULT_LR = TrainingParams.lr

@@ -1,1 +1,1 @@
-"""Carries trials out: the sweep's runner, its pool threads, and what they ask and measure."""
+"""Carries trials out: the threads of the pool, and what they ask and measure."""

@@ -19,14 +19,14 @@ from automl.record.study_requests import EDIT, RequestAnswer, StudyRequest
 from automl.record.trial_record import LEASE_ENDED_CAUSE
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
-from automl.running.setup.edited_study import edit_study, follow_edit
-from automl.running.setup.outside_trials import (
+from automl.running.opening.outside_trials import (
     ASK,
     TELL,
     OutsideResult,
 )
-from automl.running.setup.parts import SweepParts
-from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.opening.parts import SweepParts
+from automl.running.prepare.edited_study import edit_study, follow_edit
+from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint
@@ -63,7 +63,7 @@ class StudySteering:
         """Lines for people since the last look."""
         self._told = set[str]()
         """Requests that wait, each told once."""
-        parts.others.follow_edits(self._follow)
+        parts.store.peers.follow_edits(self._follow)
         self._deeds: Mapping[str, Callable[[StudyRequest], str | RequestAnswer | None]] = {
             "enqueue": self._enqueue,
             "stop": self._stop,
@@ -82,10 +82,10 @@ class StudySteering:
         if now_seconds - self._looked_seconds < POLL_SECONDS or self._loop.stop is not None:
             return []
         self._looked_seconds = now_seconds
-        requests = self._parts.requests
+        requests = self._parts.store.requests
         pending = requests.pending()
         if pending:
-            self._parts.others.add_news()  # which was read before the requests
+            self._parts.store.peers.add_news()  # which was read before the requests
         for request in pending:
             answer = self._answer(request)
             if answer is not None:
@@ -110,7 +110,7 @@ class StudySteering:
 
     def _answer(self, request: StudyRequest) -> RequestAnswer | None:
         """Do what is asked for. None: not now, or another sweep does it."""
-        if request.is_for_sweeps and request.time < self._parts.requests.since:
+        if request.is_for_sweeps and request.time < self._parts.store.requests.since:
             return RequestAnswer("the sweep that it was for has ended", done=False)
         if request.kind not in self._deeds:
             return RequestAnswer("this version of automl knows no such request", done=False)
@@ -146,7 +146,7 @@ class StudySteering:
             )
         if len(new) > (n_left := max(0, n_trials - study.n_asked)):
             left = f"{len(new)} more, and {n_left} of study.n_trials={n_trials} left"
-            if request.time >= self._parts.requests.since:
+            if request.time >= self._parts.store.requests.since:
                 raise ConfigError(f"params: {left}: raise it, then enqueue them again.")
             if request.id not in self._told:  # nobody waits for an answer, and the points wait
                 self._told.add(request.id)
@@ -182,8 +182,8 @@ class StudySteering:
         paused = self._parts.study.pauses.all().get(number)
         waiting = None if paused and not prunes else self._loop.queue.withdraw(number)
         if waiting is None:
-            others = self._parts.others
-            if others.has_trial(number) and (prunes or not others.is_left(number)):
+            peers = self._parts.store.peers
+            if peers.has_trial(number) and (prunes or not peers.is_left(number)):
                 return None  # the sweep that has the trial does it, or the one that takes it over
             raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
         if not prunes:
@@ -215,9 +215,9 @@ class StudySteering:
             before = parts.prepared = parts.prepared.with_total(self._loop.asking.n_trials)
             prepared, _ = edit_study(before, before.edits, request, parts.study.n_asked)
             self._adopt(prepared)
-            if not parts.record_edit(prepared):  # another sweep has been quicker
+            if not parts.store.record_edit(prepared):  # another sweep has been quicker
                 self._adopt(before)
-                if not parts.others.hear():
+                if not parts.store.peers.hear():
                     return None
         self._change_total()
         return "; ".join(edit_lines(made))

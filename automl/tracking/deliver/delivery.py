@@ -43,6 +43,8 @@ from automl.tracking.view.shared_view import runs_view_address
 
 READY_SECONDS = 60.0
 """Seconds that `sync` and a new sweep wait for MLflow to open its store."""
+SILENT_SECONDS = 3.0
+"""Seconds after which it is said that a store elsewhere is waited for."""
 PATIENCE_SECONDS = 20.0
 """Seconds of unbroken trouble after which draining gives up, as for a dead server."""
 MAX_DEATHS = 5
@@ -76,6 +78,8 @@ class DeliverySupervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._confirmed = 0
+        self._least_confirmed = sys.maxsize
+        """The smallest offset that was confirmed: MLflow gets the events behind it from here."""
         self._refused: AutoMLError | None = None
         self._trouble: str | None = None
         self._trouble_since = 0.0
@@ -134,7 +138,8 @@ class DeliverySupervisor:
             logger.warning(
                 "%s: there is no %s; it is made, and gets the study's runs anew. To go on with the "
                 "runs of before, give the address of their store.",
-                *(self._uri, self._new_store),
+                self._uri,
+                self._new_store,
             )
 
     def address(self) -> str | None:
@@ -165,12 +170,21 @@ class DeliverySupervisor:
             ) from error
 
     def wait_ready(self, timeout_seconds: float) -> None:
-        """Return when MLflow has answered.
+        """Return when MLflow has answered; say that it is waited for, if it lies elsewhere.
 
         Raise ConfigError when it does not, StudyInUseError when another process delivers the study.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._ended, timeout_seconds)
+
+            def is_settled() -> bool:
+                return self._ready or self._ended
+
+            silent_seconds = min(SILENT_SECONDS, timeout_seconds)
+            if not self._changed.wait_for(is_settled, silent_seconds):
+                if self._uri.sqlite_path is None:
+                    text = "%s: waiting for its answer, for %.0f s at most"
+                    logger.warning(text, self._uri, timeout_seconds)
+                self._changed.wait_for(is_settled, timeout_seconds - silent_seconds)
             if self._ready:
                 return
             if self._refused is not None:
@@ -185,6 +199,15 @@ class DeliverySupervisor:
         """Return the number of events that are written but not confirmed by MLflow."""
         with self._changed:
             return max(0, self._written.count() - self._delivered.count(self._confirmed))
+
+    def n_delivered(self) -> int:
+        """Return the number of events that MLflow has taken since the start."""
+        counter = LineCounter(self._log)
+        with self._changed:
+            if self._least_confirmed > self._confirmed:
+                return 0
+            n_before = counter.count(self._least_confirmed)
+            return counter.count(self._confirmed) - n_before
 
     def trouble(self) -> str | None:
         """Return what keeps MLflow from taking events, or what it has refused; None if neither."""
@@ -307,12 +330,10 @@ class DeliverySupervisor:
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:
             match message:
-                case {"ready": True, "confirmed": int(offset)}:
-                    self._ready = True
-                    self._confirmed = offset
-                    self._set_trouble(None)
                 case {"confirmed": int(offset)}:
+                    self._ready |= "ready" in message
                     self._confirmed = offset
+                    self._least_confirmed = min(self._least_confirmed, offset)
                     self._set_trouble(None)
                 case {"trouble": trouble}:
                     self._set_trouble(trouble)
@@ -380,7 +401,6 @@ def deliver_study(
     ):
         step.detail = lambda: f"{counted(delivery.lag(), 'event')} to go"
         delivery.wait_ready(READY_SECONDS)
-        n_events = delivery.lag()
         if not delivery.drain(math.inf):
             trouble = delivery.trouble()
             if trouble is None:  # MLflow answers, but the log has no readable SweepStarted
@@ -392,6 +412,7 @@ def deliver_study(
                 f"MLflow has not taken {counted(delivery.lag(), 'event')} ({trouble}); nothing is "
                 "lost: run the same command again when it answers."
             )
+        n_events = delivery.n_delivered()
     say(f"MLflow has all of study {study_directory.name}: delivered events: {n_events}")
     return 0
 

@@ -24,8 +24,8 @@ from automl.execution.cluster.node import AgentConnection, ClusterNode
 from automl.execution.cluster.node_files import CodeFolder
 from automl.execution.cluster.nodes import ClusterMachine, ClusterNodes
 from automl.execution.cluster.ray_cluster import RayCluster
-from automl.running.setup.machines import AGENT_TARGET
-from automl.running.setup.node_agent import NodeSettings
+from automl.running.opening.cluster_machines import AGENT_TARGET
+from automl.running.opening.node_agent import NodeSettings
 from automl.trial import HOST_UUID, DeviceId, DeviceShare, Placement
 from tests.processes import is_running
 

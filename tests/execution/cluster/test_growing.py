@@ -14,8 +14,8 @@ from automl.execution.cluster.autoscaler import (
     GrowingCluster,
     wanted_bundles,
 )
-from automl.running.display.live_display import PlainDisplay
-from automl.running.setup.run_sweep import sweep_log
+from automl.running.run_sweep import sweep_log
+from automl.terminal.live_display import PlainDisplay
 from automl.trial import DeviceKind
 
 CPU, GPU = DeviceKind.CPU, DeviceKind.GPU

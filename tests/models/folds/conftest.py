@@ -13,12 +13,12 @@ import torch
 from automl.config import DataConfig, DataKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset, RowFold
 from automl.data.load import load_dataset
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.trial_context import TrialContext
 from automl.models.family import Family
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_plan import TrainingPlan
 from automl.objectives.training_session import TrainingSession
-from automl.objectives.trial_context import TrialContext
 from automl.trial import Verdict
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.models.tables import TARGET, by_class, shops_frame
@@ -80,7 +80,7 @@ class CallByCall(FoldsEstimator):
 def session(
     plan: TrainingPlan, dataset: Dataset, kind: type[FoldsEstimator] = FoldsEstimator
 ) -> TrainingSession:
-    return TrainingSession(plan, kind(plan, dataset, packs_large=False))
+    return TrainingSession(plan, kind(plan.estimator_setup(dataset)))
 
 
 def run(

@@ -16,11 +16,11 @@ import torch
 from automl.config import DataConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.trial_context import TrialContext
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import TrainingSession
-from automl.objectives.trial_context import TrialContext
 from automl.trial import (
     Direction,
     FailedOutcome,
@@ -75,8 +75,9 @@ class ToyFolds(FoldsEstimator):
     """The toys in place of a family's estimators."""
 
     def __init__(self, dataset: Dataset) -> None:
-        plan = replace(make_plan(training=TrainingConfig(checkpoint_every_seconds=0)), n_models=3)
-        super().__init__(plan, dataset, packs_large=False)
+        training = TrainingConfig(checkpoint_every_seconds=0)
+        self.plan = replace(make_plan(training=training), n_models=3)
+        super().__init__(self.plan.estimator_setup(dataset))
         self.log: list[str] = []
         self.toys = [Toy(losses, self.log, f"{n}") for n, losses in enumerate(LOSSES)]
         self._fold_estimators: Any = self.toys
@@ -92,7 +93,7 @@ def folds() -> ToyFolds:
 
 def run(folds: ToyFolds, folder: Path, stop_at: int | None = None) -> Listener:
     listener = Listener({} if stop_at is None else {stop_at: Verdict.STOP})
-    session = TrainingSession(folds._plan, folds)
+    session = TrainingSession(folds.plan, folds)
     session.run(make_spec(folder, {}), HOST, listener)
     return listener
 
@@ -139,7 +140,8 @@ def test_a_fold_that_ended_before_still_counts_in_ranks(
     tmp_path: Path, folds: ToyFolds, stop_at: int
 ) -> None:
     goal = {"metric": "val_auc", "direction": Direction.maximize}
-    folds._plan = replace(folds._plan, **goal)  # type: ignore[arg-type]
+    folds.plan = replace(folds.plan, **goal)  # type: ignore[arg-type]
+    folds._setup = replace(folds._setup, goal=folds.plan.goal)
     for number, toy in enumerate(folds.toys):
         part = folds._dataset.fold(number)
         toy.judged = JudgedTargets.from_part(part, part.validation, "val_auc")

@@ -10,6 +10,7 @@ import pytest
 
 from automl.config import Task
 from automl.data.scoring.metrics import Floats
+from automl.in_trial.goal import Patience, StudyGoal
 from automl.models.judged_rows import JudgedTargets
 from automl.models.networks.folds.fold_course import (
     FoldedTrial,
@@ -17,7 +18,6 @@ from automl.models.networks.folds.fold_course import (
     FoldsProgress,
     pool_metrics,
 )
-from automl.objectives.goal import Patience, StudyGoal
 from automl.trial import Direction
 
 LEAST = StudyGoal("val_loss", Direction.minimize, value_at_end=True)

@@ -13,13 +13,13 @@ import torch
 from automl.config import Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.mean_model import MeanModel, judged_outputs
 from automl.models.mean_model_file import write_ensemble
 from automl.models.model_file import EnsembleFileJob
 from automl.models.networks.folds.fold_estimator import FoldsEstimator
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.predictor import Predictor, load
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.trial import FailedOutcome, FinishedOutcome, InterruptedOutcome, PrunedOutcome, Verdict
 from tests.models.folds.conftest import PARAMS, CallByCall, assert_same, best, plan_of, run
 
@@ -161,7 +161,7 @@ def test_each_fold_draws_its_own_weights(tmp_path: Path, disc5: Dataset) -> None
 def test_what_breaks_after_an_epoch_takes_it_back(tmp_path: Path, disc5: Dataset) -> None:
     """An epoch is undone if the device has no memory for the copies of kept models."""
     plan = plan_of(disc5)
-    twin = FoldsEstimator(plan, disc5, packs_large=False)
+    twin = FoldsEstimator(plan.estimator_setup(disc5))
     key = plan.pack_key(PARAMS, on_host=True)
     assert key is not None
     opened, whole = twin.open_pack(key, "cpu"), twin.open_pack(key, "cpu")

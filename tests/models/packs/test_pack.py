@@ -15,14 +15,14 @@ import torch
 from automl.config import ObjectiveConfig, ObjectiveKind, Precision, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import StorageError
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.trial_context import TrialContext
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.family import EstimatorSetup
 from automl.models.model_file import MODEL_FORMAT
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
-from automl.objectives.checkpoints import torch_checkpoint
 from automl.objectives.training_session import TrainingSession
-from automl.objectives.trial_context import TrialContext
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,

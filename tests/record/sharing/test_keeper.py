@@ -16,7 +16,6 @@ from automl.record.sharing.background_duties import (
     RENEW_AFTER_STOP_SECONDS,
     RENEW_SECONDS,
     WORKER_SECONDS,
-    SharingDuties,
     SharingThreads,
 )
 from automl.record.sharing.database import Database
@@ -30,29 +29,33 @@ class Scene:
         self.done: list[str] = []
         self.n_looked_for_lost = 0
         self.lent_until = 0.0
-        self.keeper = SharingThreads(
-            SharingDuties(
-                ship=lambda: self.do("ship"),
-                look=lambda: self.do("look"),
-                renew=lambda: self.do("renew"),
-                give_up=lambda: self.done.append("give up"),
-                end_lost=self.end_lost,
-                set_worker_deadline=self.lend,
-                report_failure=lambda error: self.done.append("broke"),
-            ),
-            clock=lambda: self.now,
-        )
+        self.keeper = SharingThreads(self, clock=lambda: self.now)
 
     def do(self, what: str) -> None:
         if self.away:
             raise StorageError("away")
         self.done.append(what)
 
+    def ship(self) -> None:
+        self.do("ship")
+
+    def look(self) -> None:
+        self.do("look")
+
+    def renew(self) -> None:
+        self.do("renew")
+
+    def give_up(self) -> None:
+        self.done.append("give up")
+
     def end_lost(self) -> None:
         self.n_looked_for_lost += 1
 
-    def lend(self, until_seconds: float) -> None:
+    def set_worker_deadline(self, until_seconds: float) -> None:
         self.lent_until = until_seconds
+
+    def report_failure(self, error: BaseException) -> None:
+        self.done.append("broke")
 
     def turns(self, seconds: float) -> list[str]:
         """What is done within these seconds, five turns each."""
@@ -130,19 +133,17 @@ def test_giving_up_waits_for_no_answer(database: str) -> None:
         with connected.transaction() as cursor:
             ((server,),) = cursor.execute("SELECT pg_backend_pid()")
 
-        def renew() -> None:
-            asks.set()
-            with connected.transaction() as cursor:
-                cursor.execute("SELECT 1")
-            answered.set()
+        class AskingScene(Scene):
+            def renew(self) -> None:
+                asks.set()
+                with connected.transaction() as cursor:
+                    cursor.execute("SELECT 1")
+                answered.set()
 
-        nothing = lambda: None  # noqa: E731
-        duties = SharingDuties(
-            *(nothing, nothing, renew, gave_up.set, nothing),
-            set_worker_deadline=lambda until_seconds: None,
-            report_failure=lambda error: None,
-        )
-        keeper = SharingThreads(duties, clock=lambda: 10 * time.monotonic())
+            def give_up(self) -> None:
+                gave_up.set()
+
+        keeper = SharingThreads(AskingScene(), clock=lambda: 10 * time.monotonic())
         os.kill(server, signal.SIGSTOP)
         try:
             keeper.start()

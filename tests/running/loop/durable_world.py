@@ -19,12 +19,12 @@ import pytest
 from automl.admission.accounting.ledger import Ledger
 from automl.config import StudyConfig
 from automl.execution.executor import InlineExecutor
-from automl.objectives.goal import StudyGoal
-from automl.objectives.reports.trial_reports import TrialReports
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.trial_reports import TrialReports
 from automl.record.append_only import FLUSH_SECONDS
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.messages import PlannedTrial, UnfitTrialFinding
-from automl.running.setup.parts import restore_lost_events, take_over_trials
+from automl.running.opening.recovery import restore_lost_events, take_over_trials
 from automl.running.trials.carrier import TrialCarrier, _CarriedExecution
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
@@ -51,7 +51,7 @@ from tests.running.loop.simulator import World
 
 BEGAN = 1_700_000_000.0
 """When virtual time begins, in seconds since the epoch."""
-CLOCKED = ("automl.running.trials.carrier", "automl.objectives.reports.trial_reports")
+CLOCKED = ("automl.running.trials.carrier", "automl.in_trial.reports.trial_reports")
 """Modules that ask what time it is."""
 SPACE = {"plan": {"low": 0, "high": 100_000}}
 

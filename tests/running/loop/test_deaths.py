@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from automl.record.append_only import AppendOnlyFile
 from automl.record.event_log import EventLog
-from automl.running.setup.parts import take_over_trials
+from automl.running.opening.recovery import take_over_trials
 from automl.trial import FinishedOutcome, TrialOutcome, TrialStarted
 from tests.running.loop.durable_world import Kill, Lives, open_study
 from tests.running.loop.simulated_machine import Plan

@@ -13,6 +13,7 @@ from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
+    NoPeers,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
@@ -45,14 +46,34 @@ class Ports(PlainPorts):
         self.started += [w.trial.number for w in start.group]
 
 
-def make_loop(ports: Ports, n_trials: int, others: PeerSweepsObserved) -> SweepLoop:
+class Peers(NoPeers):
+    """Other sweeps as they are at the moment."""
+
+    def __init__(self) -> None:
+        self.n_asked = self.n_edits = 0
+        self.away = False
+        self.taken = frozenset[int]()
+
+    def is_lost(self, trial: int) -> bool:
+        return trial in self.taken
+
+    def may_run(self) -> bool:
+        return self.away
+
+    def add_news(self) -> int:
+        return self.n_asked
+
+
+def make_loop(
+    ports: Ports, n_trials: int, others: PeerSweepsObserved, peers: Peers | None = None
+) -> SweepLoop:
     requests = RequestMaker(lambda params: ResourceRequest(GIB, RequestSource.DECLARED), GIB)
     loop = SweepLoop(
         ports,
         requests,
         Ledger(),
         AdmissionLimits(1, 0, 1e9),
-        TrialAsker(ports, n_trials, 0, others=others),
+        TrialAsker(ports, n_trials, 0, others=others, peers=peers or Peers()),
     )
     loop.handle(read(0.0), 0.0)
     return loop
@@ -79,8 +100,8 @@ def end(loop: SweepLoop, number: int) -> None:
 
 def test_a_worker_that_ended_with_its_lease_costs_its_trial_nothing() -> None:
     """However often: who has the trial still goes on with it, once it is known who that is."""
-    ports = Ports(0)
-    loop = make_loop(ports, 1, PeerSweepsObserved())
+    ports, peers = Ports(0), Peers()
+    loop = make_loop(ports, 1, PeerSweepsObserved(), peers)
     for n in range(1, 4):
         loop.handle(TrialEnded(InterruptedOutcome(0, 1.0, "not renewed", lease_ended=True)), 1.0)
         over(loop, 0)
@@ -90,7 +111,8 @@ def test_a_worker_that_ended_with_its_lease_costs_its_trial_nothing() -> None:
         assert ports.started == [0] * (n + 1)
     loop.handle(TrialEnded(InterruptedOutcome(0, 1.0, "not renewed", lease_ended=True)), 1.0)
     over(loop, 0)
-    loop.handle(PeerSweepsObserved(held=lambda trial: False), 1.0)
+    peers.taken = frozenset({0})
+    loop.handle(PeerSweepsObserved(), 1.0)
     assert ports.started == [0] * 4
     assert loop.done
 
@@ -110,29 +132,33 @@ def test_a_sweep_waits_for_trials_elsewhere_and_takes_one_that_is_left() -> None
 
 
 def test_a_sweep_waits_for_what_was_asked_elsewhere_after_it_was_looked_who_runs() -> None:
-    ports = Ports(0)
-    loop = make_loop(ports, 1, PeerSweepsObserved())
+    ports, peers = Ports(0), Peers()
+    loop = make_loop(ports, 1, PeerSweepsObserved(), peers)
     end(loop, 0)
-    loop.handle(PeerSweepsObserved(n_trials=3, run=False, hear=lambda: 3), 2.0)
+    peers.n_asked = 3
+    loop.handle(PeerSweepsObserved(n_trials=3, run=False), 2.0)
     assert not loop.done
-    loop.handle(PeerSweepsObserved(n_trials=3, run=False, hear=lambda: 3), 3.0)
+    loop.handle(PeerSweepsObserved(n_trials=3, run=False), 3.0)
     assert loop.done
 
 
 @pytest.mark.parametrize("n_trials", [1, 2])
 def test_a_sweep_does_not_end_while_nobody_can_be_heard_of(n_trials: int) -> None:
-    ports = Ports(0)
-    loop = make_loop(ports, n_trials, PeerSweepsObserved(may_run=lambda: True))
+    ports, peers = Ports(0), Peers()
+    peers.away = True
+    loop = make_loop(ports, n_trials, PeerSweepsObserved(), peers)
     end(loop, 0)
     assert not loop.done
+    peers.away = False
     loop.handle(PeerSweepsObserved(), 2.0)
     assert loop.done
 
 
 def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> None:
-    ports = Ports(0, 4)
-    loop = make_loop(ports, 1, PeerSweepsObserved())
-    loop.handle(PeerSweepsObserved(n_trials=5, run=True, hear=lambda: 4), 1.0)
+    ports, peers = Ports(0, 4), Peers()
+    loop = make_loop(ports, 1, PeerSweepsObserved(), peers)
+    peers.n_asked = 4
+    loop.handle(PeerSweepsObserved(n_trials=5, run=True), 1.0)
     end(loop, 0)
     assert (ports.started, loop.asking.n_asked, loop.asking.n_trials) == ([0, 4], 5, 5)
     end(loop, 4)
@@ -141,20 +167,23 @@ def test_a_total_that_another_raised_counts_and_so_does_what_others_asked() -> N
 
 
 def test_a_total_that_was_read_before_an_edit_lowered_it_does_not_raise_it_again() -> None:
-    loop = make_loop(Ports(0), 5, PeerSweepsObserved())
+    peers = Peers()
+    loop = make_loop(Ports(0), 5, PeerSweepsObserved(), peers)
     loop.asking.change_total(3)
-    loop.handle(PeerSweepsObserved(n_trials=5, is_current=lambda: False), 1.0)
+    peers.n_edits = 1
+    loop.handle(PeerSweepsObserved(n_trials=5), 1.0)
     assert loop.asking.n_trials == 3
-    loop.handle(PeerSweepsObserved(n_trials=4), 2.0)
+    loop.handle(PeerSweepsObserved(n_trials=4, n_edits=1), 2.0)
     assert loop.asking.n_trials == 4
 
 
 def test_what_waits_and_is_anothers_by_now_does_not_start() -> None:
-    ports = Ports(0)
-    loop = make_loop(ports, 2, PeerSweepsObserved())
+    ports, peers = Ports(0), Peers()
+    loop = make_loop(ports, 2, PeerSweepsObserved(), peers)
     for trial in _waiting(7, 8):
         loop.queue.add(trial)
-    loop.handle(PeerSweepsObserved(held=lambda number: number != 7), 1.0)
+    peers.taken = frozenset({7})
+    loop.handle(PeerSweepsObserved(), 1.0)
     assert [waiting.trial.number for waiting in loop.queue.queued] == [8]
 
 
@@ -164,9 +193,10 @@ def _waiting(*numbers: int) -> list[WaitingTrial]:
 
 def test_what_was_asked_for_in_vain_is_asked_for_again_before_the_sweep_ends() -> None:
     """The database answers again just after it did not, and nothing was heard of it yet."""
-    ports, away = Ports(), [True]
-    loop = make_loop(ports, 1, PeerSweepsObserved(may_run=lambda: away[0]))
-    away[0] = False
+    ports, peers = Ports(), Peers()
+    peers.away = True
+    loop = make_loop(ports, 1, PeerSweepsObserved(), peers)
+    peers.away = False
     assert not loop.done
     ports.to_ask.append(0)
     loop.handle(PeerSweepsObserved(), 1.0)

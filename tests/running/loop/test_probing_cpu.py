@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from automl.running.loop.cpu_probe import CpuProber, open_cpu_prober, probe_cpu
 from automl.running.loop.messages import CpuProbed
 from automl.running.loop.trial_paces import DevicePaceModel
-from automl.running.setup.preparation import prepare_study
-from automl.running.setup.prepared_config import PreparedStudy
+from automl.running.prepare.preparation import prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy
+from automl.running.trials.cpu_probe import CpuProber, open_cpu_prober, probe_cpu
 from automl.trial import DeviceKind
-from tests.running.setup.test_prepare import small
+from tests.running.prepare.test_prepare import small
 
 PATIENT_SECONDS = 120.0
 """A machine with much else to do."""

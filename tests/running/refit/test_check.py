@@ -10,8 +10,9 @@ import pytest
 from automl.config import AutoSetting, DataConfig, ObjectiveConfig, ObjectiveKind
 from automl.config.commands import RefitConfig
 from automl.record.study_record import fold_events
+from automl.running.prepare.refit_task import RefitTask
+from automl.running.prepare.resume_command import resume_command
 from automl.running.refit.refit_study import TrainRowCounts
-from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
     check_summary,
     derive_check_config,
@@ -19,7 +20,6 @@ from automl.running.refit.winner_check import (
     params_variants,
     take_best_checked,
 )
-from automl.running.setup.resume_command import resume_command
 from automl.trial import (
     Event,
     FailedOutcome,

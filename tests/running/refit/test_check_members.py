@@ -11,8 +11,8 @@ from automl.config import Config, DataConfig, DataKind, RefitConfig
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.study_record import fold_events
 from automl.record.trial_record import TrialRecord
+from automl.running.prepare.refit_task import RefitTask
 from automl.running.refit.refit_study import TrainRowCounts, as_single_family, refit_epochs
-from automl.running.refit.refit_task import RefitTask
 from automl.running.refit.winner_check import (
     ParamRatios,
     apply_param_ratios,

@@ -21,8 +21,12 @@ from automl.config import (
 from automl.config.commands import RefitConfig
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.objectives.training_plan import RefitTraining, WarmUp
+from automl.models.networks.network_family import WarmUp
+from automl.objectives.training_plan import RefitTraining
 from automl.record.study_record import fold_events
+from automl.running.prepare.identity_settings import flat_settings
+from automl.running.prepare.refit_task import RefitTask, refuse_unfit_settings
+from automl.running.prepare.resume_command import resume_command, resume_command_from_settings
 from automl.running.refit.refit_devices import RefitDevices, scale_to_batch
 from automl.running.refit.refit_study import (
     RefitDecision,
@@ -33,9 +37,6 @@ from automl.running.refit.refit_study import (
     epochs_for_steps,
     refit_name,
 )
-from automl.running.refit.refit_task import RefitTask, refuse_unfit_settings
-from automl.running.setup.identity_settings import flat_settings
-from automl.running.setup.resume_command import resume_command, resume_command_from_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.trial import (

@@ -20,6 +20,8 @@ from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, fold_events
 from automl.record.trial_record import TrialRecord
+from automl.running.prepare.identity_settings import identity_settings
+from automl.running.prepare.refit_task import RefitTask, make_refit_task
 from automl.running.refit.refit_devices import RefitDevices
 from automl.running.refit.refit_study import (
     RefitDecision,
@@ -31,8 +33,6 @@ from automl.running.refit.refit_study import (
     members_table,
     refit_name,
 )
-from automl.running.refit.refit_task import RefitTask, make_refit_task
-from automl.running.setup.identity_settings import identity_settings
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.search.search_space import parse_space
@@ -106,7 +106,7 @@ def test_each_trains_as_long_as_it_did() -> None:
     assert found.plan.training_of(MLP, training) == own
     assert found.plan.training_of({"family": "linear"}, training) == training
     given = replace(found.plan, member_of_trial=(0, 1, 1))
-    assert [given.training_of_trial(n, training).epochs for n in range(3)] == [3, 8, 8]
+    assert [own.epochs for own in given.trainings_by_trial(training)] == [3, 8, 8]
     assert "trials 1, 0: 125 rows (train+validation), 3 to 8 epochs" in found.notes[0]
 
 

@@ -15,7 +15,6 @@ from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import ExecutorCapabilities, InlineExecutor
 from automl.execution.workers_executor import WorkersExecutor
 from automl.record.event_log import EventLog, read_events
-from automl.running.display.viewer import seconds_per_step
 from automl.running.loop.messages import (
     LoopMessage,
     ReservationReleased,
@@ -23,6 +22,7 @@ from automl.running.loop.messages import (
     TrialEnded,
     TrialMemoryMeasured,
 )
+from automl.running.sweep_view import seconds_per_step
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.search.pruners.asha import PromotingHalving

@@ -28,10 +28,10 @@ from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.loop.asking import TrialAsker
 from automl.running.loop.trial_queue import TrialQueue
-from automl.running.setup.parts import NoPeerSweeps, open_outside_trials
-from automl.running.setup.preparation import prepare_study
-from automl.running.setup.prepared_config import PreparedStudy
-from automl.running.setup.shared_sweep import PeerSweeps
+from automl.running.opening.database_store import DatabaseStore
+from automl.running.opening.parts import open_outside_trials
+from automl.running.opening.study_store import NoPeerSweeps
+from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.disk_space import StartConditions
 from automl.running.trials.steering import StudySteering
 from automl.search.edited_space import SpaceHistory, edited_space
@@ -59,9 +59,8 @@ def answer(directory: StudyDirectory, kind: str, arguments: dict[str, Any]) -> R
     asking = SimpleNamespace(n_trials=9)
     study = SimpleNamespace(by_request={}, suggester=None, n_asked=0)
     outside = SimpleNamespace(end_leases=lambda now: [], leave_free=list)
-    parts: Any = SimpleNamespace(
-        requests=requests, study=study, others=NoPeerSweeps(), outside=outside
-    )
+    store = SimpleNamespace(requests=requests, peers=NoPeerSweeps())
+    parts: Any = SimpleNamespace(store=store, study=study, outside=outside)
     loop: Any = SimpleNamespace(stop=None, running={}, asking=asking)
     holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
     nothing: Any = None
@@ -91,13 +90,8 @@ def test_a_point_of_a_complete_study_waits_for_a_larger_total(directory: StudyDi
     study = SimpleNamespace(by_request={}, suggester=None, n_asked=9)
     outside = SimpleNamespace(end_leases=lambda now: [], leave_free=list)
     prepared = SimpleNamespace(how_to_go_on=lambda n_trials: f"resume study.n_trials={n_trials}")
-    parts: Any = SimpleNamespace(
-        requests=requests,
-        study=study,
-        others=NoPeerSweeps(),
-        outside=outside,
-        prepared=prepared,
-    )
+    store = SimpleNamespace(requests=requests, peers=NoPeerSweeps())
+    parts: Any = SimpleNamespace(store=store, study=study, outside=outside, prepared=prepared)
     loop: Any = SimpleNamespace(stop=None, running={}, asking=SimpleNamespace(n_trials=9))
     holds = StartConditions(StudyConfig(name="calm-crane"), directory.path, lambda *told: None)
     nothing: Any = None
@@ -138,8 +132,7 @@ class SteeredSweep:
         opened = open_shared_storage(self.shared, "config")
         self.study = SharedStudy.open(config.study, self.prepared.rules, folder, opened)
         nothing: Any = None
-        self.others = PeerSweeps(self.shared, self.study, nothing)
-        self.requests = self.shared.requests
+        self.store = DatabaseStore(config.study, self.shared, self.study, nothing)
         self.executor = SimpleNamespace(renew=lambda entry: None)
         self.asking = TrialAsker(nothing, N_TRIALS, 0)
         loop: Any = SimpleNamespace(stop=None, running={}, asking=self.asking, queue=TrialQueue())
@@ -149,18 +142,15 @@ class SteeredSweep:
         parts: Any = self
         self.steering = StudySteering(parts, loop, nothing, holds, nothing, nothing)
         with self.shared._main_database.transaction() as cursor:
-            self.requests.begin(cursor)
+            self.store.requests.begin(cursor)
         self._now = 0.0
-
-    def record_edit(self, prepared: PreparedStudy) -> bool:
-        return self.others.record_edit(prepared)
 
     def look(self) -> list[str]:
         """Look once as the threads and the main thread do; return what is said."""
-        self.shared._look()
+        self.shared.look()
         self._now += 1.0
         said = self.steering.look(self._now)
-        self.requests.write_answers()
+        self.store.requests.write_answers()
         return said
 
     def edits(self) -> tuple[StudyEdited, ...]:
@@ -204,13 +194,13 @@ def test_an_edit_that_two_sweeps_take_at_once_is_made_once(
     request = ask_sweeps(one, "edit", WIDENED)
     assert one.study.ask() is not None, "the other has not heard of this trial"
     for sweep in sweeps:
-        sweep.shared._look()
+        sweep.shared.look()
     text = "space.x.high: 1.0 → 2.0"
     assert one.steering.look(1.0) == [f"edit: {text}"]
     followed, asked = other.steering.look(1.0)
     assert (followed.endswith(f": {text}"), asked) == (True, f"edit: {text}")
     for sweep in sweeps:
-        sweep.requests.write_answers()
+        sweep.store.requests.write_answers()
     assert answered(one, request) == RequestAnswer("space.x.high: 1.0 → 2.0")
     (edit,) = one.edits()
     assert other.edits() == (edit,)
@@ -222,7 +212,7 @@ def test_an_edit_whose_sweep_was_killed_before_it_answered_is_not_made_again(
 ) -> None:
     one, other = sweeps
     request = ask_sweeps(one, "edit", WIDENED)
-    one.shared._look()
+    one.shared.look()
     one.steering.look(1.0)  # its answer is never written
     with closing(SteeredSweep(tmp_path / "later", database, one.prepared.edits)) as later:
         for sweep in (later, other):
@@ -301,7 +291,7 @@ def test_edits_and_points_between_kills_are_made_once_and_every_trial_is_of_its_
                     sweep.look()
                 case _:  # its answers are never written, and its trials end with their lease
                     if rng.random() < 0.5:
-                        sweep.shared._look()
+                        sweep.shared.look()
                         sweep.steering.look(1e9)
                     sweeps[at] = begin(fetch_edits(sweep.config.study))
         for sweep in sweeps:

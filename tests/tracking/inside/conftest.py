@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from automl.in_trial.trial_context import TrialContext
 from automl.objectives.training_session import TrainingSession
-from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig, open_inside
 from automl.trial import (
     FinishedOutcome,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from automl.objectives.trial_context import TrialContext
+from automl.in_trial.trial_context import TrialContext
 from tests.tracking.inside.conftest import Trainer
 
 with suppress(ModuleNotFoundError):  # then it is skipped, below

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.trial_context import TrialContext, TrialPruned
+from automl.in_trial.trial_context import TrialContext, TrialPruned
 from automl.tracking.inside.plugin import TRIAL_URI, open_registry
 from automl.tracking.inside.process import InsideConfig, open_inside
 from automl.tracking.inside.running_trials import LOG_ADDRESS_VARIABLE

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from automl.objectives.goal import StudyGoal
+from automl.in_trial.goal import StudyGoal
+from automl.in_trial.reports.logged_values import LoggedSide
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import TrialContext
 from automl.objectives.program.command_session import CommandSession
 from automl.objectives.program.program_flags import CommandSetup
-from automl.objectives.reports.logged_values import LoggedSide
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import TrialContext
 from automl.tracking.inside.process import InsideConfig
 from automl.tracking.inside.running_trials import (
     LOG_ADDRESS_VARIABLE,

@@ -18,13 +18,18 @@ from automl.models.networks.network_family import (
     CLASS_WEIGHT_RULE,
     check_param_value,
 )
-from automl.trial import UNKNOWN_REQUEST, Params, ParamValue, ResourceRequest, TrainingWork
+from automl.trial import (
+    FAMILY_PARAM,
+    UNKNOWN_REQUEST,
+    Params,
+    ParamValue,
+    ResourceRequest,
+    TrainingWork,
+)
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
-FAMILY_PARAM = "family"
-"""Name of the param that chooses the family of a trial."""
 BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 """The space entry `by_rows` stands for the first batch size, and each larger one with at least
 `LEAST_STEPS` steps in an epoch."""

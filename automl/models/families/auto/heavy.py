@@ -12,7 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from automl.models.families.auto.family import FAMILY_PARAM, FamilyKey, own_params
+from automl.in_trial.goal import FinalReport
+from automl.in_trial.trial_context import TrialContext
+from automl.models.families.auto.family import FamilyKey, own_params
 from automl.models.family import (
     EstimatorSetup,
     NetworkBuilder,
@@ -21,8 +23,7 @@ from automl.models.family import (
     TrialEstimator,
     load_heavy_side,
 )
-from automl.objectives.goal import FinalReport
-from automl.objectives.trial_context import TrialContext
+from automl.trial import FAMILY_PARAM
 
 
 class AutoEstimator:

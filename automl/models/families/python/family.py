@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from automl.config import Precision, TrainingConfig, check_function_target
+from automl.errors import ConfigError
+from automl.in_trial.user_code import resolve_builder
 from automl.models.networks.network_family import (
     TRAINING_NAMES,
     NetworkFamily,
@@ -67,9 +70,7 @@ class PythonFamily(NetworkFamily):
         return "model.target", self._target
 
     def param_names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-        from automl.objectives.user_code import builder_params
-
-        own, required = builder_params(self._target)
+        own, required = _builder_params(self._target)
         return None if own is None else (*own, *TRAINING_NAMES), required
 
     def check_value(self, name: str, value: ParamValue) -> None:
@@ -113,3 +114,35 @@ class PythonFamily(NetworkFamily):
     def _target(self) -> str:
         assert self.target is not None, "checked above"
         return self.target
+
+
+def _builder_params(target: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the names of the params that `model.target` takes (None: any) and of required ones.
+
+    Raises ConfigError under the conditions of `resolve_objective`, and if the target does not take
+    `n_inputs, n_outputs` first, or takes a param that belongs to the training.
+    """
+    try:
+        parameters = inspect.signature(resolve_builder(target)).parameters.values()
+    except ValueError:  # a builtin without a signature: the first trial will tell
+        return None, ()
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(by_place) < 2 and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        raise ConfigError(
+            f"model.target={target}: it is called as build(n_inputs, n_outputs, **params), and "
+            f"takes only ({', '.join(map(str, parameters))})."
+        )
+    named = [
+        p
+        for p in parameters
+        if p not in by_place[:2] and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    if taken := [p.name for p in named if p.name in TRAINING_NAMES]:
+        raise ConfigError(
+            f"model.target={target}: {taken[0]} is a param of the training and not given to the "
+            f"network; these are: {', '.join(TRAINING_NAMES)}. Give yours another name."
+        )
+    required = tuple(p.name for p in named if p.default is p.empty)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None, required
+    return tuple(p.name for p in named), required

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from automl.data.dataset import Size
+from automl.in_trial.user_code import resolve_builder
 from automl.models.families.python.family import ModuleKey, ModuleParams, PythonFamily
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import (
@@ -26,7 +27,6 @@ from automl.models.networks.network_estimator import NetworkSide
 from automl.models.networks.packs.module_trainer import ModulePackTrainer
 from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
-from automl.objectives.user_code import resolve_builder
 from automl.trial import ParamValue
 
 _generator_lock = threading.Lock()  # held while torch's global generator is seeded and used

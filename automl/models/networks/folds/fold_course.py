@@ -16,8 +16,8 @@ import numpy as np
 
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
+from automl.in_trial.goal import FinalReport, Patience, StudyGoal
 from automl.models.judged_rows import JudgedTargets, join_judged
-from automl.objectives.goal import FinalReport, Patience, StudyGoal
 
 MAX_KEPT = 2**22
 """The most outputs for the rows left out that a trial keeps for further metrics: 32 MB."""

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
+from automl.config import TrainingConfig
 from automl.data.dataset import Dataset
+from automl.in_trial.checkpoints.last_checkpoint import GetScores, checkpoint_files
+from automl.in_trial.goal import FinalReport, Patience
+from automl.in_trial.seeds import fold_seed
+from automl.in_trial.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.models.family import EstimatorSetup, PackKey, TrialEstimator, load_heavy_side
 from automl.models.judged_rows import ReportScores
 from automl.models.model_file import SHARED_KEYS, make_model_state
@@ -29,11 +34,6 @@ from automl.models.networks.folds.fold_course import (
     FoldsProgress,
 )
 from automl.models.predictor import MEMBERS_KEY
-from automl.objectives.checkpoints.last_checkpoint import GetScores, checkpoint_files
-from automl.objectives.goal import FinalReport, Patience
-from automl.objectives.seeds import fold_seed
-from automl.objectives.training_plan import TrainingPlan
-from automl.objectives.trial_context import CheckpointState, TrialContext, TrialStopped
 from automl.record.texts import fit_line
 from automl.trial import TrialSpec
 
@@ -266,16 +266,12 @@ def train_by_calls(
 logger = logging.getLogger(__name__)
 
 
-def open_trial_estimator(
-    plan: TrainingPlan, data: Any, *, packs_large: bool, n_threads: int
-) -> TrialEstimator:
+def open_trial_estimator(setup: EstimatorSetup) -> TrialEstimator:
     """Return the family's estimator, ready to train on a `Dataset` or a `UserTensors`."""
-    if isinstance(data, Dataset) and data.folds:
-        return FoldsEstimator(plan, data, packs_large=packs_large, n_threads=n_threads)
-    encoded = data.encoded if isinstance(data, Dataset) else data
-    return _open(
-        EstimatorSetup(plan.family, encoded, plan.training, plan.goal, packs_large, n_threads)
-    )
+    data = setup.dataset
+    if not isinstance(data, Dataset):
+        return _open(setup)
+    return FoldsEstimator(setup) if data.folds else _open(replace(setup, dataset=data.encoded))
 
 
 def _open(setup: EstimatorSetup) -> TrialEstimator:
@@ -285,13 +281,9 @@ def _open(setup: EstimatorSetup) -> TrialEstimator:
 class FoldsEstimator:
     """A `family.TrialEstimator` that trains one model per fold of its data set."""
 
-    def __init__(
-        self, plan: TrainingPlan, dataset: Dataset, *, packs_large: bool, n_threads: int = 1
-    ) -> None:
-        self._plan, self._dataset = plan, dataset
-        self._setup = EstimatorSetup(
-            plan.family, dataset, plan.training, plan.goal, packs_large, n_threads
-        )
+    def __init__(self, setup: EstimatorSetup) -> None:
+        self._setup = setup
+        self._dataset: Dataset = setup.dataset
         self._alone: set[PackKey] = set()
         """The pack keys of trials whose folds could not train together."""
 
@@ -299,12 +291,12 @@ class FoldsEstimator:
         pack = self._open_own(trial)
         if pack is not None:
             return _train(trial, pack)
-        family, own = self._plan.family.of_trial(trial.params)
-        training = family.with_length(self._plan.training)
+        goal, (family, own) = self._setup.goal, self._setup.family.of_trial(trial.params)
+        training = family.with_length(self._setup.training)
         limit = family.patience_epochs(own, training, self._dataset.n_train)
         start = FoldedTrial(
-            FoldsProgress.from_dataset(self._dataset, self._plan.goal),
-            Patience(self._plan.goal, limit),
+            FoldsProgress.from_dataset(self._dataset, goal),
+            Patience(goal, limit),
             [None] * len(self._dataset.folds),
         )
         return train_by_calls(
@@ -312,7 +304,7 @@ class FoldsEstimator:
             self._fold_estimators,
             start,
             lambda members: make_model_state(family, self._dataset, {MEMBERS_KEY: members}),
-            checkpoint_files(without_torch=not self._plan.trial_uses_torch(trial.params)).snapshot,
+            checkpoint_files(without_torch=not family.uses_torch).snapshot,
         )
 
     def open_pack(self, key: PackKey, device: str) -> PackSetup:
@@ -321,8 +313,11 @@ class FoldsEstimator:
 
     def _open_own(self, trial: TrialContext) -> PackSetup | None:
         """Open a pack for the folds of this trial; None if they cannot train together."""
-        on_host = trial.device == "cpu"
-        key = self._plan.pack_key(trial.params, on_host=on_host)
+        if not self._setup.may_pack:
+            return None
+        key = self._setup.family.pack_key(
+            trial.params, self._setup.training, on_host=trial.device == "cpu"
+        )
         if key is None or key in self._alone:
             return None
         try:
@@ -341,7 +336,7 @@ class FoldsEstimator:
     @cached_property
     def _fold_estimators(self) -> list[TrialEstimator]:
         """The estimators of the folds, one for each."""
-        endless = replace(self._plan.goal, keeps_last=True)  # the trial says when they end
+        endless = replace(self._setup.goal, keeps_last=True)  # the trial says when they end
         n_folds = len(self._dataset.folds)
         return [
             _open(replace(self._setup, dataset=self._dataset.fold(n), goal=endless))
@@ -367,18 +362,13 @@ def _train(trial: TrialContext, opened: PackSetup) -> FinalReport | None:
 class MembersEstimator:
     """A `family.TrialEstimator` of ensemble members, each of which trains for its own length."""
 
-    def __init__(self, plan: TrainingPlan, data: Any, *, n_threads: int) -> None:
-        self._plan, self._data, self._n_threads = plan, data, n_threads
+    def __init__(self, setup: EstimatorSetup, trainings: Sequence[TrainingConfig]) -> None:
+        """Take the training of each trial by its number, in place of that in `setup`."""
+        self._setup, self._trainings = setup, trainings
 
     def __call__(self, trial: TrialContext) -> object:
-        refit = self._plan.refit
-        assert refit is not None, "the caller looked"
-        training = refit.training_of_trial(trial.number, self._plan.training)
-        plan = replace(self._plan, training=training)
-        estimator = open_trial_estimator(
-            plan, self._data, packs_large=False, n_threads=self._n_threads
-        )
-        return estimator(trial)
+        setup = replace(self._setup, training=self._trainings[trial.number])
+        return open_trial_estimator(setup)(trial)
 
     def open_pack(self, key: PackKey, device: str) -> Any:
         raise NotImplementedError("members have no key")

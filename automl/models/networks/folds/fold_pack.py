@@ -14,14 +14,14 @@ from typing import Any
 from automl.data.dataset import Dataset
 from automl.data.scoring.metrics import Floats
 from automl.data.target_encoding import encoding_entry
+from automl.in_trial.checkpoints import torch_checkpoint
+from automl.in_trial.goal import FinalReport
+from automl.in_trial.seeds import fold_seed
 from automl.models.networks.folds.fold_course import CombineFolds, FoldedTrial, FoldsProgress
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
 from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError, TrainingProblem
-from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.goal import FinalReport
-from automl.objectives.seeds import fold_seed
 
 
 @dataclass

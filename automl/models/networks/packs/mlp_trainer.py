@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from automl.config import Precision
+from automl.in_trial.seeds import RandomStream, stream_seed
 from automl.models.families.mlp.family import PLAIN_ENCODING
 from automl.models.families.mlp.network import MLPNetwork, bins_for
 from automl.models.networks.network import NetworkDescription
@@ -28,7 +29,6 @@ from automl.models.networks.packs.mlp_pass import (
 from automl.models.networks.packs.trainer import LanePlaces, PackLane, PackTrainer
 from automl.models.networks.tensors import DataTensors, PartTensors
 from automl.models.networks.trainer import TrainingProblem
-from automl.objectives.seeds import RandomStream, stream_seed
 
 # Numbers in one lane's activations in an evaluation: 16 lanes then fit the second cache of a CPU.
 # The limit ignores the number of lanes, or sums over rows would depend on the other lanes.

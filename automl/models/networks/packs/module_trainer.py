@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from automl.in_trial.seeds import RandomStream, stream_seed
 from automl.models.families.python.family import ModuleKey, ModuleParams
 from automl.models.networks.losses import EvaluatedLoss
 from automl.models.networks.network import NetworkDescription
@@ -22,7 +23,6 @@ from automl.models.networks.packs.layout import LaneWeights, StackedLayout
 from automl.models.networks.packs.trainer import LanePlaces, PackLane, PackTrainer
 from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
-from automl.objectives.seeds import RandomStream, stream_seed
 
 Tensors: TypeAlias = "dict[str, torch.Tensor]"
 """The tensors of one lane, by the module's names."""

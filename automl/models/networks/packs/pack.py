@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
+from automl.in_trial.goal import FinalReport
+from automl.in_trial.reports import outcomes
+from automl.in_trial.reports.memory_peaks import PeakReporter
+from automl.in_trial.reports.trial_reports import TrialReports
+from automl.in_trial.trial_context import TrialContext
 from automl.models.networks.folds.fold_pack import FoldPack
 from automl.models.networks.network_family import TrainingParams
 from automl.models.networks.packs.trainer import PackTrainer
 from automl.models.networks.trainer import DivergedError
-from automl.objectives.goal import FinalReport
-from automl.objectives.reports import outcomes
-from automl.objectives.reports.memory_peaks import PeakReporter
-from automl.objectives.reports.trial_reports import TrialReports
-from automl.objectives.trial_context import TrialContext
 from automl.record.texts import fit_line
 from automl.trial import (
     InterruptedOutcome,

@@ -18,6 +18,9 @@ import numpy.typing as npt
 import torch
 
 from automl.config import LearningRateSchedule
+from automl.in_trial.goal import Patience
+from automl.in_trial.reports import step_counter
+from automl.in_trial.seeds import RandomStream, stream_seed
 from automl.models.judged_rows import ReportScores
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
@@ -30,9 +33,6 @@ from automl.models.networks.packs.optimizers import (
 )
 from automl.models.networks.tensors import DataTensors, draw_epoch_order
 from automl.models.networks.trainer import DivergedError, TrainingProblem
-from automl.objectives.goal import Patience
-from automl.objectives.reports import step_counter
-from automl.objectives.seeds import RandomStream, stream_seed
 
 AnyLayout = TypeVar("AnyLayout", bound=PackLayout)
 

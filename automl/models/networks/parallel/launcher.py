@@ -33,11 +33,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from automl.objectives.reports.outcomes import RankDiedError
-from automl.objectives.training_plan import SessionSetup
-from automl.objectives.trial_context import TrialContext
+from automl.in_trial.reports.outcomes import RankDiedError
+from automl.in_trial.trial_context import TrialContext
 from automl.record.texts import exit_status_text
-from automl.trial import Params
+from automl.trial import Params, ProcessEntry
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,10 @@ def receive_pickled(pipe: Connection) -> Any:
 class RankTask:
     """The task of a rank: the trial to train, and its place among the processes."""
 
-    setup: SessionSetup
+    objective: ProcessEntry
+    """Makes the `NetworkEstimator` that trains."""
+    n_threads: int
+    """Number of torch's threads in a process."""
     params: Params
     seed: int
     state: Mapping[str, Any] | None
@@ -118,13 +120,14 @@ class RankFailed:
 class RankLauncher:
     """A `family.TrialEstimator` without packs that trains a trial in several processes."""
 
-    def __init__(self, setup: SessionSetup, n_ranks: int) -> None:
-        self._setup, self._n_ranks = setup, n_ranks
+    def __init__(self, objective: ProcessEntry, *, n_threads: int, n_ranks: int) -> None:
+        """Take the function that makes the `NetworkEstimator` in each process."""
+        self._objective, self._n_threads, self._n_ranks = objective, n_threads, n_ranks
 
     def __call__(self, trial: TrialContext) -> None:
         """Train a trial to its end. Raises a rank's error, RankDiedError, and those of `report`."""
         devices = trial.devices if trial.device != "cpu" else ("cpu",) * self._n_ranks
-        with start_ranks(self._setup, trial, devices) as ranks:
+        with start_ranks(self._objective, self._n_threads, trial, devices) as ranks:
             while isinstance(message := ranks.next(), EpochEnded):
                 ranks.answers.clear()
                 trial.report(
@@ -197,7 +200,7 @@ class RankProcesses:
 
 @contextmanager
 def start_ranks(
-    setup: SessionSetup, trial: TrialContext, devices: Sequence[str]
+    objective: ProcessEntry, n_threads: int, trial: TrialContext, devices: Sequence[str]
 ) -> Iterator[RankProcesses]:
     """Start a process for each device, and yield them; all have ended after the `with`."""
     state = trial.restore()
@@ -210,9 +213,19 @@ def start_ranks(
             processes.append(process)
             pipes.append(pipe)
         ranks = RankProcesses(processes, pipes)
-        params, meeting = dict(trial.params), str(Path(folder, "meeting"))
+        meeting = str(Path(folder, "meeting"))
         for rank, device in enumerate(devices):
-            task = RankTask(setup, params, trial.seed, state, rank, len(devices), device, meeting)
+            task = RankTask(
+                objective=objective,
+                n_threads=n_threads,
+                params=dict(trial.params),
+                seed=trial.seed,
+                state=state,
+                rank=rank,
+                n_ranks=len(devices),
+                device=device,
+                meeting=meeting,
+            )
             ranks.tell(task, rank)
         yield ranks
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import pkgutil
 import sys
 import threading
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, cast
@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from automl.in_trial.checkpoints import torch_checkpoint
 from automl.models.networks.network_estimator import NetworkEstimator
 from automl.models.networks.parallel.launcher import (
     EpochEnded,
@@ -30,8 +31,6 @@ from automl.models.networks.parallel.launcher import (
     send_pickled,
 )
 from automl.models.networks.trainer import LostRankError, NetworkTrainer, RankGroup
-from automl.objectives.checkpoints import torch_checkpoint
-from automl.objectives.training_session import open_objective
 from automl.record.stop_signals import ignore_stop_signals
 from automl.record.texts import fit_line
 
@@ -59,7 +58,7 @@ def _listen(parent: Connection, messages: SimpleQueue[Any]) -> None:
 
 
 def _train(task: RankTask, parent: Connection, messages: SimpleQueue[Any]) -> None:
-    torch.set_num_threads(task.setup.n_threads)
+    torch.set_num_threads(task.n_threads)
     if on_gpu := task.device != "cpu":
         torch.cuda.set_device(task.device)
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -70,10 +69,8 @@ def _train(task: RankTask, parent: Connection, messages: SimpleQueue[Any]) -> No
         rank=task.rank,
         world_size=task.n_ranks,
     )
-    plan = task.setup.plan
-    assert plan.refit is not None, "only a final training takes several processes"
-    alone = replace(plan, refit=replace(plan.refit, n_ranks=1))
-    estimator = cast(NetworkEstimator, open_objective(replace(task.setup, plan=alone)))
+    open_objective = pkgutil.resolve_name(task.objective.target)
+    estimator = cast(NetworkEstimator, open_objective(task.objective.config))
     ranks = RankGroup(task.rank, task.n_ranks)
     with estimator.trainer(task.params, task.device, task.seed, ranks=ranks) as trainer:
         _run(task, estimator, trainer, parent, messages)

@@ -1,0 +1,1 @@
+"""What code within a trial uses: its context, reports, checkpoints, seeds and users' functions."""

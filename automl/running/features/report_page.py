@@ -1,0 +1,47 @@
+"""Makes the report of a study from its folder, also while its sweep runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from automl.errors import ConfigError
+from automl.models.family import load_families
+from automl.record.study_files import StudyFiles
+from automl.report.study_data import StudyData, read_study_data
+from automl.terminal.view import read_view
+
+
+def make_report(directory: Path, *, is_running: bool = False, light: bool = False) -> Path:
+    """Write the report of the study at `directory`; return its path.
+
+    `light`: leave out importances and the forest, whose libraries take a second to load.
+
+    Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
+    """
+    from automl.report.page import write_report  # jinja2 would delay a sweep's first trial
+
+    data = replace(read_report_data(directory, is_running=is_running), is_light=light)
+    family = load_families().get(data.record.settings.get("model", ""))
+    return write_report(data, directory, None if family is None else family.choice)
+
+
+def read_report_data(directory: Path, *, is_running: bool = False) -> StudyData:
+    """Return what the report of the study is made from; while it runs, with the trials that wait.
+
+    Raises ConfigError if the study cannot be read.
+    """
+    data = read_study_data(directory, is_running=is_running)
+    return replace(data, waiting=_waiting(directory)) if is_running else data
+
+
+def _waiting(directory: Path) -> tuple[tuple[str, str], ...]:
+    try:
+        view = read_view(StudyFiles(directory).status)
+    except ConfigError:
+        return ()
+    return tuple(
+        ("the next trial" if row.number is None else f"trial {row.number}", row.reason)
+        for row in view.waiting
+        if not row.as_it_should
+    )

@@ -1,1 +1,0 @@
-"""Ends a sweep: ensemble, automatic refit, closing tables and the exit code."""

@@ -1,0 +1,1 @@
+"""Opens what a sweep works with: its study, its machines, its executor, its delivery."""

@@ -1,0 +1,116 @@
+"""Turns a config into plain values: settings that may not change, and those that MLflow shows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from typing import Any
+
+from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
+from automl.config.data import VALIDATION_FRACTION
+from automl.models.family import family_name, family_of
+from automl.record.trial_record import LIST_SEPARATOR
+from automl.running.prepare.resume_command import function_parts
+from automl.search.pruners import pruners
+from automl.search.samplers import samplers
+
+
+def identity_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that may not change while the study lasts."""
+    family = family_of(config)
+    metrics = config.study.metrics
+    directions = [metric.direction.value for metric in metrics.metrics]
+    study = {
+        "metric": config.study.metric,
+        "direction": directions if len(directions) > 1 else directions[0],
+    }
+    if metrics.limits:  # older studies have none
+        study["constraints"] = {limit.name: limit.largest for limit in metrics.limits}
+    identity: dict[str, Any] = {
+        "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
+        "objective": to_plain_values(config.objective)
+        | {"parts": function_parts(config.objective)},
+    }
+    if config.study.warm_from:  # older studies have none
+        identity["study"]["warm_from"] = config.study.warm_from
+    del identity["objective"]["file"], identity["objective"]["if_changed"]  # the file may move
+    if config.study.repeats > 1:  # older studies have none
+        identity["study"]["repeats"] = config.study.repeats
+    if config.refit.of is not None and config.refit.trial is None:
+        del identity["study"]["enqueue"]  # members that failed are tried again
+    if config.objective.kind is ObjectiveKind.builtin:
+        identity["data"] = to_plain_values(config.data)
+        # Tables may move. Their contents may not change.
+        del identity["data"]["path"], identity["data"]["test_path"]
+        del identity["data"]["split_to"]
+        # The findings of these settings are in the columns and folds, and in the data's digest.
+        detected = ("detect", "detect_target", "detect_verbatim")
+        combined = ("combine", "combine_three", "combine_target")
+        found_by = (*detected, "folds_by_cost", *combined, "learn_time")
+        for found in found_by:
+            del identity["data"][found]
+        if config.data.validation_fraction is None:  # the split is in the data's digest
+            identity["data"]["validation_fraction"] = VALIDATION_FRACTION
+        if not identity["data"]["columns"]:
+            del identity["data"]["columns"]  # a refit has the identity of its study
+        identity["model"] = dict(family.identity())
+        identity["training"] = to_plain_values(config.training)
+        del identity["training"]["loader_workers"]  # no number of a trial depends on it
+        if config.training.loss != "quantile":
+            # No number of a trial depends on it, and older studies have none.
+            del identity["training"]["quantile"]
+    return identity
+
+
+def to_plain_values(value: object) -> Any:
+    """Return a dataclass as nested plain values, enums by name."""
+
+    def convert(v: object) -> object:
+        if isinstance(v, Enum):
+            return v.name
+        if isinstance(v, dict):
+            return {k: convert(x) for k, x in v.items()}
+        return [convert(x) for x in v] if isinstance(v, list | tuple) else v
+
+    return convert(asdict(value))  # type: ignore[call-overload]
+
+
+def flat_settings(config: Config) -> dict[str, str]:
+    """Return the settings by dotted name (`training.epochs` → `20`), as params of MLflow's parent
+    run."""
+    flat: dict[str, str] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                walk(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif value is not None:
+            flat[prefix] = str(value)
+
+    settings = to_plain_values(config)
+    for own in ("copy", "relative_to", "n_edits", "new_name"):
+        del settings["study"][own]
+    del settings["watch"], settings["warm"], settings["undo"], settings["which"]
+    del settings["objective"]["parts"], settings["objective"]["if_changed"]
+    if config.refit.of is None:
+        del settings["refit"]
+    del settings["data"]["split_to"]
+    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
+    for after in (*after_sweeps, "enqueue", "stop", "ask", "tell", "delete", "archive", "restore"):
+        del settings[after]
+    walk("", settings)
+    for part in ("sampler", "pruner"):
+        flat[part] = option_name(getattr(config, part))
+    if len(config.study.metrics.metrics) > 1:
+        metrics = config.study.metrics.metrics
+        flat["study.metric"] = LIST_SEPARATOR.join(metric.name for metric in metrics)
+        flat["study.direction"] = LIST_SEPARATOR.join(m.direction.name for m in metrics)
+    family = family_of(config)
+    flat["model"] = family_name(family)
+    return flat
+
+
+def option_name(option: SamplerConfig | PrunerConfig) -> str:
+    """Return the name by which the user chose the option: `TPE` → `tpe`."""
+    options: dict[str, type] = {**samplers(), **pruners()}
+    return next(name for name, kind in options.items() if kind is type(option))

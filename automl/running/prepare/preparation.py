@@ -1,0 +1,335 @@
+"""Checks everything that can be refused before anything is written: space, objective, data, metric,
+devices.
+
+The module only reads. `prepare_study` returns what a sweep is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from automl.config import (
+    ChooseDevice,
+    Config,
+    DataConfig,
+    DataKind,
+    DevicesKind,
+    ExecutionKind,
+    ObjectiveKind,
+    check_setting,
+)
+from automl.config.metrics import ValueLoss, reported_metric
+from automl.data.dataset import Dataset, UserDataFacts
+from automl.errors import ConfigError
+from automl.in_trial.user_code import open_inside
+from automl.models.family import Family, family_name, family_of
+from automl.objectives.function_call import (
+    CalledFunction,
+    ObjectiveDeclaration,
+    declaration_of_function,
+)
+from automl.objectives.plan_checks import (
+    check_batch,
+    check_class_weight,
+    check_conditions,
+    check_counts,
+    check_loss,
+    check_metric,
+    check_space,
+    check_values,
+    threshold_notes,
+)
+from automl.objectives.program.program_arguments import ProgramFlags
+from automl.objectives.program.program_flags import digest_of_program, prepare_program_flags
+from automl.objectives.training_plan import (
+    RefitTraining,
+    SessionSetup,
+    TrainingPlan,
+    declare_objective,
+)
+from automl.record.texts import say_unfailing
+from automl.running.prepare.early_refusals import refuse_early
+from automl.running.prepare.identity_settings import option_name
+from automl.running.prepare.long_training import long_trial_warnings
+from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
+from automl.running.prepare.purpose import FINAL_TRAINING, SEARCH
+from automl.search.samplers.sampler import Sampler
+from automl.search.search_space import SearchSpace, parse_space
+from automl.tracking.long_step import long_step
+from automl.trial import ParamValue, ProcessEntry, StudyEdited
+
+DECLARE = "automl.objectives.training_plan:declare_users"
+DESCRIBE = "automl.objectives.user_data.source:describe_data"
+
+
+def prepare_study(
+    config: Config,
+    called: CalledFunction | None = None,
+    refit: RefitInputs | None = None,
+    edits: Sequence[StudyEdited] = (),
+    *,
+    trains: bool = True,
+) -> PreparedStudy:
+    """Check everything that needs no device. `called` is the function that a sweep was called with
+    from Python, `edits` are those of the study so far. Unless it `trains`, extras that train may be
+    missing. Raises ConfigError."""
+    preparation = _StudyPreparation(config, called, refit, edits)
+    refuse_early(config, called, purpose=preparation.purpose, trains=trains)
+    return preparation.prepare()
+
+
+def prepare_edited(prepared: PreparedStudy, config: Config) -> PreparedStudy:
+    """Return a prepared study with the space, sampler and pruner of `config`, whose other settings
+    are its own. Raises ConfigError."""
+    return _StudyPreparation(config, prepared.called, None, prepared.edits).edited(prepared)
+
+
+class _StudyPreparation:
+    """Checks one config step by step. Each method raises ConfigError."""
+
+    def __init__(
+        self,
+        config: Config,
+        called: CalledFunction | None,
+        refit: RefitInputs | None,
+        edits: Sequence[StudyEdited],
+    ) -> None:
+        self._config, self._called, self._edits = config, called, edits
+        self._is_builtin = config.objective.kind is ObjectiveKind.builtin
+        self.purpose = SEARCH
+        self._refit_plan: RefitTraining | None = None
+        self._n_searched = 0
+        self._opened: tuple[Dataset | None, UserDataFacts | None] | None = None
+        """The data, if the caller has opened them."""
+        if refit is not None:
+            self.purpose, self._refit_plan = FINAL_TRAINING, refit.plan
+            self._n_searched = refit.n_searched or 0
+            self._opened = refit.dataset, refit.facts
+
+    @cached_property
+    def _family(self) -> Family:
+        return family_of(self._config)
+
+    def prepare(self) -> PreparedStudy:
+        """Return what the sweep is made from."""
+        config = self._config
+        space = self._parse_space()
+        check_setting(
+            bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
+            *("objective", "outside", "needs a space: space='{temperature: {low: 20, high: 80}}'."),
+        )
+        self._check_enqueued(space)
+        if config.objective.kind is ObjectiveKind.optuna:
+            self._check_sampler(space)
+        plan = TrainingPlan.from_config(config, space.names, self._refit_plan)
+        dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
+        if dataset is not None:
+            plan = replace(plan, n_models=dataset.n_models)
+            space = self._parse_space(self._n_rows(dataset))
+            if self.purpose.checks_choices:
+                self._check_enqueued(space)
+        if self._is_builtin:
+            self._check_family(space, dataset)
+        declaration = self._declare(plan, dataset)
+        if facts is not None:
+            declaration = replace(declaration, metrics=facts.metrics)
+        if config.objective.command is not None:
+            code = digest_of_program(config.objective.command, Path.cwd())
+            declaration = replace(declaration, code=code)
+        flags, flag_notes = self._check_params(space, plan, declaration)
+        ends = {param.name: param.domain.ends for param in space.params}
+        notes = (
+            *self._data_notes(dataset or facts, ends),
+            *flag_notes,
+            *self._table_notes(dataset, ends),
+        )
+        return PreparedStudy(
+            *(config, space, plan, dataset, declaration, notes, self._called, facts, flags),
+            edits=tuple(self._edits),
+            purpose=self.purpose,
+        )
+
+    def edited(self, before: PreparedStudy) -> PreparedStudy:
+        """Return the study `before` with the settings that can be edited."""
+        n_rows = None if before.dataset is None else self._n_rows(before.dataset)
+        space = self._parse_space(n_rows)
+        if self._is_builtin:
+            self._check_family(space, before.dataset)
+        plan = replace(before.plan, space=space.names)
+        flags, _ = self._check_params(space, plan, before.declaration)
+        return replace(before, config=self._config, space=space, plan=plan, flags=flags)
+
+    def _check_params(
+        self, space: SearchSpace, plan: TrainingPlan, declaration: ObjectiveDeclaration
+    ) -> tuple[ProgramFlags, tuple[str, ...]]:
+        """Check that the objective takes the params. Return how a program spells them, and notes
+        on that."""
+        config = self._config
+        metrics = config.study.metrics
+        check_space(declaration, space.names, metrics.leading.name, metrics.more_names)
+        optional = [param.name for param in space.params if param.when]
+        check_conditions(declaration, optional)
+        values = {param.name: param.domain.ends for param in space.params}
+        check_values(plan, values)
+        if config.objective.kind is not ObjectiveKind.command:
+            return ProgramFlags(), ()
+        nullable = [name for name, ends in values.items() if None in ends]
+        return prepare_program_flags(config, space.names, optional, nullable)
+
+    def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
+        """Return the space, which for tables of some numbers of rows lacks some params."""
+        return parse_space(self._family.searched_space(self._config.space, n_rows))
+
+    def _check_enqueued(self, space: SearchSpace) -> None:
+        """Check the params to try first, unless some may have been tried in an earlier space."""
+        asks = self._config.objective.kind is ObjectiveKind.optuna
+        for number, params in enumerate(() if self._edits else self._config.study.enqueue):
+            space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
+
+    def _n_rows(self, dataset: Dataset) -> int:
+        return max(dataset.n_train, self._n_searched)
+
+    def _open_data(self, plan: TrainingPlan) -> tuple[Dataset | None, UserDataFacts | None]:
+        """Return the table, or else the facts about the user's data, which is opened elsewhere."""
+        if self._opened is not None:
+            return self._opened
+        n_devices = self._config.admission.devices_per_trial
+        check_setting(
+            n_devices == 1,
+            "admission.devices_per_trial",
+            n_devices,
+            "the built-in training uses one device. Leave it at 1, which trains as many trials at "
+            "once as the devices take, or train in a function of your own (objective=python).",
+        )
+        study, training = self._config.study, self._config.training
+        if self._config.data.kind is not DataKind.python:
+            dataset = read_table(self._config.data, training.value_loss)
+            check_loss(training.loss, dataset.task)
+            check_counts(dataset)
+            for metric in study.metrics.metrics:
+                check_metric(metric.name, metric.direction, dataset.task, training.value_loss)
+            return dataset, None
+        from automl.data.load import refuse_table_settings
+
+        refuse_table_settings(self._config.data)
+        check_setting(
+            plan.users_target is not None,
+            "data",
+            "python",
+            "rows of any shape are for a network of your own: add model=python model.target=…",
+        )
+        facts = describe_user_data(self._config, plan)
+        check_loss(training.loss, facts.task)
+        for metric in study.metrics.metrics:
+            check_metric(metric.name, metric.direction, facts.task)
+        return None, facts
+
+    def _check_family(self, space: SearchSpace, dataset: Dataset | None) -> None:
+        """Check space, training and devices of the family that trains."""
+        family, training = self._family, self._config.training
+        family.check_space(space.names)
+        if dataset is not None and family.weighs_classes:
+            check_class_weight(space.names, training.loss, dataset.task)
+        if not family.uses_torch:
+            kind, choose = self._config.devices.kind, self._config.devices.choose
+            rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
+            check_setting(kind is not DevicesKind.nvml, "devices", kind.name, rule)
+            check_setting(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)
+
+    def _check_sampler(self, space: SearchSpace) -> None:
+        """Refuse a sampler that needs a written space where there is none."""
+        sampler = self._config.sampler
+        assert isinstance(sampler, Sampler), "Hydra makes it by its schema"
+        check_setting(
+            sampler.extends or any(param.is_searched for param in space.params),
+            "sampler",
+            option_name(sampler),
+            "goes over the space that is written, and objective=optuna has none here: write it "
+            "(space={lr: {choices: [0.1, 0.01]}}), or take another sampler, such as tpe.",
+        )
+
+    def _declare(self, plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaration:
+        """Return what the objective declares. A user's module is imported where it will train, so
+        that this process needs no torch."""
+        if self._called is not None:
+            name = str(plan.objective.target)
+            return declaration_of_function(self._called.load(name), plan.space, name)
+        is_inline = self._config.execution.kind is ExecutionKind.inline
+        if is_inline or not plan.users_code:
+            with open_inside(mlflow_inside_entry(self._config, plan)).importing():
+                return declare_objective(plan, dataset)
+        declaration = _ask(self._config, plan, DECLARE)
+        assert isinstance(declaration, ObjectiveDeclaration)
+        if dataset is not None:  # the dataset is not sent along, since only its task matters here
+            declaration = replace(declaration, metrics=reported_metric(dataset.task))
+        return declaration
+
+    def _data_notes(
+        self, data: Dataset | UserDataFacts | None, ends: Mapping[str, Sequence[ParamValue]]
+    ) -> Iterator[str]:
+        """Yield what was found in the data, after a check of the batch size."""
+        yield from data.notes if data else ()
+        yield from self._called.notes if self._called else ()
+        if data is None or "batch_size" not in ends:
+            return
+        sizes = [size for size in ends["batch_size"] if isinstance(size, int)]
+        # A final training keeps its batch size, in batches of all rows if need be.
+        if self.purpose.checks_choices:
+            check_batch(data.name, data.n_train, min(sizes))
+        if max(sizes) > data.n_train:
+            yield f"batch_size: clipped to the {data.n_train} rows of the training part."
+
+    def _table_notes(
+        self, dataset: Dataset | None, ends: Mapping[str, Sequence[ParamValue]]
+    ) -> Iterator[str]:
+        """Yield what is noteworthy of a search on a table."""
+        if dataset is None or not self.purpose.explains_choices:
+            return
+        yield from self._family.notes(self._n_rows(dataset), self._config.space)
+        yield from threshold_notes(self._config.study.leading_metric, dataset)
+        yield from long_trial_warnings(self._config, dataset, ends)
+
+
+def read_table(data: DataConfig, value_loss: ValueLoss) -> Dataset:
+    """Return the table, which is announced if reading it takes long. Raises ConfigError."""
+    from automl.data.load import load_dataset
+
+    with announce_reading(data):
+        return replace(load_dataset(data), loss=value_loss)
+
+
+def announce_reading(data: DataConfig) -> AbstractContextManager[object]:
+    """Announce that the table of `data` is read, which takes long for a large one."""
+    is_file = data.kind is DataKind.csv
+    return long_step(f"reading {data.path}", say_unfailing) if is_file else nullcontext()
+
+
+def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
+    """Have a child process call the user's function for its data, and return facts about the data.
+
+    Raises ConfigError.
+    """
+    facts = _ask(config, plan, DESCRIBE)
+    assert isinstance(facts, UserDataFacts)
+    return facts
+
+
+def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
+    """Return the answer of a function of ours that calls the user's code in its own process."""
+    from automl.execution.child_calls import call_in_child
+    from automl.execution.executor import resolve_entry
+
+    setup = SessionSetup(plan, redirect=mlflow_inside_entry(config, plan))
+    if config.execution.kind is ExecutionKind.inline:
+        return resolve_entry(question)(setup)
+    for key, target in plan.users_code:
+        if target.startswith("__main__:"):
+            raise ConfigError(
+                f"{key}={target}: a worker process cannot import __main__. Put the function into a "
+                "module on the Python path, or use execution=inline."
+            )
+    return call_in_child(ProcessEntry(question, setup))

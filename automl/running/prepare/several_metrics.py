@@ -1,0 +1,88 @@
+"""What a study of several metrics, or with constraints, cannot have, and what it says at the start.
+
+The functions are pure: the settings come in, and a ConfigError or a line goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from automl.config import Config, check_setting
+from automl.config.metrics import MEASURED_METRICS
+from automl.record.texts import fit_line
+from automl.running.prepare.identity_settings import option_name
+from automl.search.pruners import pruners
+from automl.search.pruners.pruner import Pruner
+from automl.search.samplers import samplers
+from automl.search.samplers.sampler import Sampler
+from automl.trial import StudyMetrics, TrialState
+
+if TYPE_CHECKING:
+    from automl.search.study import Study
+
+N_BEFORE_NOTE = 10
+"""Number of finished trials of which one should be within the limits."""
+
+
+def refuse_several_metrics(config: Config) -> None:
+    """Raise ConfigError for a setting that needs one metric, if the study has several or limits."""
+    study, sampler, pruner = config.study, config.sampler, config.pruner
+    check_setting(
+        study.leading_metric not in MEASURED_METRICS,
+        "study.metric",
+        study.leading_metric,
+        "a trial measures it by itself, so that no report of a model has it: name one first that "
+        "your training reports, study.metric=[val_loss, …].",
+    )
+    if not study.metrics.are_several:
+        return
+    assert isinstance(sampler, Sampler), "Hydra makes it by its schema"
+    assert isinstance(pruner, Pruner), "Hydra makes it by its schema"
+    why = "study.metric and study.constraints together judge a trial by several metrics"
+    others = [name for name, kind in samplers().items() if kind.several_metrics]
+    rule = f"{why}, and it learns from one value: take one of {', '.join(sorted(others))}."
+    check_setting(sampler.several_metrics, "sampler", option_name(sampler), rule)
+    others = [name for name, kind in pruners().items() if kind.several_metrics]
+    rule = f"{why}, and it compares one value: take one of {', '.join(sorted(others))}."
+    check_setting(pruner.several_metrics, "pruner", option_name(pruner), rule)
+    rule = f"{why}, and repeats are averaged for one: leave it at 1, or give n repeats as a param."
+    check_setting(study.repeats == 1, "study.repeats", study.repeats, rule)
+    rule = f"{why}, and earlier trials are ranked by one: name their points in study.enqueue."
+    check_setting(not study.warm_from, "study.warm_from", study.warm_from, rule)
+    rule = f"{why}, and the gain is that of one value: leave it out."
+    check_setting(study.stop_gain is None, "study.stop_gain", study.stop_gain, rule)
+
+
+def metrics_text(config: Config) -> str:
+    """Return what the trials of a study with several metrics are judged by, for its first lines."""
+    metrics = config.study.metrics
+    named = ", ".join(f"{m.name} ({m.direction.value})" for m in metrics.metrics)
+    limits = ", ".join(f"{limit.name} ≤ {limit.largest:g}" for limit in metrics.limits)
+    return fit_line(
+        f"trials are judged by {named}{f' with {limits}' * bool(limits)}; "
+        f"{metrics.leading.name} chooses the report of a trial that counts"
+    )
+
+
+class LimitWatch:
+    """Says once that no trial of a study is within its limits, when ten have finished."""
+
+    def __init__(self, metrics: StudyMetrics) -> None:
+        self._limits, self._is_open = metrics.limits, bool(metrics.limits)
+
+    def found(self, study: Study) -> Iterator[str]:
+        """Yield the line when it is due."""
+        n_finished = study.counts()[TrialState.FINISHED] if self._is_open else 0
+        if n_finished < N_BEFORE_NOTE:
+            return
+        self._is_open = False
+        best = study.best()
+        if best is None or best.point is None or best.point.excess == 0:
+            return
+        limits = ", ".join(f"{limit.name} ≤ {limit.largest:g}" for limit in self._limits)
+        yield (
+            f"none of the {n_finished} finished trials is within study.constraints ({limits}): the "
+            f"nearest, trial {best.number}, exceeds them by {best.point.excess:.0%}. Widen the "
+            "space to where they can be met, or begin a study with other limits"
+        )

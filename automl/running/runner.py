@@ -1,0 +1,503 @@
+"""Runs one sweep from its first trial to the closing table, and does what the loop decides.
+
+    ask → request → place → reserve → submit → execute → record → tell
+
+The main thread runs `loop.SweepLoop` over one queue, pool threads (`carrier.py`) follow admitted
+trials. Another process writes MLflow from the event log, so that no trial waits for MLflow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from automl.admission.accounting.ledger import Ledger
+from automl.admission.governor import SharingGovernor
+from automl.config import ExecutionKind, ObjectiveKind
+from automl.devices.device_reader import ReaderThread
+from automl.devices.device_reading import DeviceReading, HeldBytes
+from automl.devices.host import own_memory_bytes
+from automl.devices.memory_promises import open_promises
+from automl.errors import StorageError
+from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
+from automl.record.study_files import STATUS_FILE
+from automl.record.texts import fit_line
+from automl.running.features.ensemble import GrowingEnsemble
+from automl.running.features.notices import (
+    DeclaredMemoryAdvice,
+    RepeatedParams,
+    ReturnedValues,
+    interruption_line,
+)
+from automl.running.features.refit_at_end import RunRefit, SweepRefit
+from automl.running.features.waits import WaitHistory
+from automl.running.loop.asking import (
+    GainRule,
+    NoParamQuestions,
+    ParamQuestions,
+    TrialAsker,
+)
+from automl.running.loop.device_choice import make_durations
+from automl.running.loop.loop import SweepLoop
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    DevicesRead,
+    ExecutionStart,
+    LoopMessage,
+    PackKind,
+    PeerSweepsObserved,
+    PlannedTrial,
+    ReservationReleased,
+    SignalReceived,
+    StopReason,
+    SweepFailed,
+    TimePassed,
+    TrialSurveyed,
+    UnfitTrialFinding,
+)
+from automl.running.opening.parts import SweepParts
+from automl.running.opening.recovery import learn_memory, take_over_trials
+from automl.running.prepare.identity_settings import flat_settings
+from automl.running.prepare.several_metrics import LimitWatch
+from automl.running.sweep_end import SweepFinisher, leave_at_once
+from automl.running.sweep_lines import greeting_lines
+from automl.running.sweep_view import SweepViewer
+from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
+from automl.running.trials.cpu_probe import open_cpu_prober, open_pace_model
+from automl.running.trials.disk_space import CheckpointRetention, StartConditions
+from automl.running.trials.executions import ExecutionPool
+from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.promotions import TrialPromotions
+from automl.running.trials.steering import StudySteering
+from automl.running.trials.surveyor import TrialSurveyor
+from automl.terminal.failure_counts import FailureCounts
+from automl.terminal.live_display import Display, ViewFailureLog
+from automl.terminal.view import write_view
+from automl.trial import (
+    LOCAL_HOST,
+    LOCAL_NODE,
+    FailedOutcome,
+    PausedOutcome,
+    ProcessId,
+    PrunedOutcome,
+    SweepStarted,
+    TooLargeOutcome,
+    TrialOutcome,
+    TrialSpec,
+    TrialStarted,
+    TrialState,
+)
+
+NO_SIGNALS = "Ctrl-C and SIGTERM are not its business, and it ends with its trials"
+TICK_SECONDS = 0.25
+STATUS_SECONDS = 1.0
+
+
+class SweepRunner:
+    """Runs the loop, and does what it decides (it is the loop's `LoopPorts`)."""
+
+    def __init__(
+        self,
+        parts: SweepParts,
+        display: Display,
+        view_failures: ViewFailureLog,
+        train_again: RunRefit | None = None,
+        called_seconds: float | None = None,
+    ) -> None:
+        """`called_seconds` (monotonic) is when its time began to count; None: now."""
+        config = parts.config
+        self.parts = parts
+        self.display = display
+        self.view_failures = view_failures
+        self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
+        self.ledger = Ledger()
+        is_program = config.objective.kind is ObjectiveKind.command
+        self._program_peaks = ProgramPeaks() if is_program else None
+        self.carrier = TrialCarrier(
+            executor=parts.executor,
+            log=parts.log,
+            study=parts.study,
+            ledger=self.ledger,
+            post=self.messages.put,
+            program_peaks=self._program_peaks,
+            is_lost=parts.store.peers.is_lost,
+            stored=parts.stored,
+            machine=parts.store.machine,
+        )
+        self.promises = open_promises(parts.reader.addresses)
+        # What the loop asks for and one part does: see `LoopPorts`.
+        self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
+        self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
+        self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
+        self.promises_locked = self.promises.locked
+        self.promotions = TrialPromotions(
+            parts.study,
+            parts.directory.files,
+            display.say,
+            sees_states=not is_program and parts.states_are_here,
+            value_at_end=parts.prepared.plan.goal.value_at_end,
+        )
+        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
+        called_seconds = time.monotonic() if called_seconds is None else called_seconds
+        self.refit_step = SweepRefit(parts, train_again, called_seconds)
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        """When the trials have to be done (monotonic), as computed after each outcome."""
+        self._limits = LimitWatch(parts.config.study.metrics)
+        kinds, admission = frozenset(d.kind for d in parts.reader.addresses), config.admission
+        chooser = open_pace_model(parts.prepared, kinds, parts.log)
+        is_inline = config.execution.kind is ExecutionKind.inline
+        # The user has set the number of trials on a device, or one process hides their paces.
+        hides_pace = bool(
+            is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
+        )
+        self._requests = parts.prepared.make_requests()
+        self.loop = SweepLoop(
+            ports=self,
+            requests=self._requests,
+            ledger=self.ledger,
+            limits=parts.prepared.limits,
+            asking=self._open_asker(),
+            deadline=lambda: self._deadline_seconds,
+            ends_in_time=self._ends_in_time,
+            process=_this_process() if is_inline else None,
+            n_ahead=parts.prepared.n_ahead,
+            durations=make_durations(self._progress, chooser),
+            governor=None if hides_pace else SharingGovernor(),
+            chooser=chooser,
+        )
+        self._questions = self.loop.asking.questions
+        self.executions = ExecutionPool(
+            self.carrier,
+            parts.directory,
+            study=config.study,
+            n_threads=parts.n_threads,
+            display=display,
+            loop=self.loop,
+        )
+        self._starts = TrialSpecBuilder(
+            parts.study, parts.log, parts.directory.files, config.study.seed
+        )
+        self._repeated = self._open_repeated()
+        self.surveyor: TrialSurveyor | None = None
+        if parts.prepared.surveys:
+            self.surveyor = TrialSurveyor(
+                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
+            )
+        self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
+        self._own_memory_at_start = own_memory_bytes()
+        self.failures = FailureCounts(parts.log.record.trials)
+        self._declared = DeclaredMemoryAdvice()
+        self._returned = ReturnedValues(parts.log.record.trials.values())
+        self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
+        self.viewer = SweepViewer(
+            *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
+            called_seconds=called_seconds,
+        )
+        self._shown_seconds = 0.0
+        self._waits = WaitHistory(parts.log.append)
+        self._retention = CheckpointRetention(
+            config.tracking.keep_best,
+            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
+            *(parts.log, parts.directory.files),
+        )
+        self._start_conditions = StartConditions(
+            parts.config.study, parts.directory.path, self.loop.handle
+        )
+        self._steering = StudySteering(
+            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
+        )
+
+    def run(self) -> int:
+        """Run until nothing runs or will run, or cannot be ended. Return the exit code.
+
+        Raises the error that broke the sweep, or TrialsLeftBehindError if trials cannot be ended.
+        """
+        with contextlib.closing(self.growing):
+            self._train()
+            finisher = SweepFinisher(
+                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
+                *(self.view_failures, self.growing, self.refit_step, self._questions),
+            )
+            return self.executions.closed_by(finisher.finish)
+
+    def _train(self) -> None:
+        with (
+            contextlib.closing(self.promises),
+            self.executions.all_over(self._take_next),
+            self.surveyor or contextlib.nullcontext(),
+            self.prober or contextlib.nullcontext(),
+            self._readings(),
+        ):
+            self._receive_signals()
+            self._begin()
+            while not self.loop.done and not self.executions.overdue():
+                self._take_next()
+            self.promotions.prune_rest(self.loop.snapshot(), self._end)
+            with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
+                self._waits.close(time.time())
+
+    def _receive_signals(self) -> None:
+        """Have a signal stop the trials at their next report, and a second one at once."""
+        if not in_main_thread():
+            self.display.say(f"called from a thread: {NO_SIGNALS}")
+            return
+        receiver = signal_receiver()
+
+        def stop(number: signal.Signals) -> None:
+            is_ctrl_c = number is signal.SIGINT
+            reason = StopReason.INTERRUPTED if is_ctrl_c else StopReason.TERMINATED
+            self.messages.put(SignalReceived(reason))
+            how = self.executions.how_they_stop
+            self.display.say(f"{number.name}: {how}; once more: at once")
+
+        def leave() -> None:
+            if not receiver.owns_process:
+                self.executions.hurry()
+                return
+            go_on = f"go on with: {self.parts.prepared.how_to_go_on()}"
+            leave_at_once(self.display, receiver, go_on)
+
+        receiver.enter(StopPhase(stop, leave))
+
+    def _begin(self) -> None:
+        for line in greeting_lines(self.parts):
+            self.display.say(line)
+        study, settings = self.parts.study, flat_settings(self.parts.config)
+        stored = self.parts.directory.files.config.read_text("utf-8")
+        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
+        self.parts.log.append(
+            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        )
+        learn_memory(self.parts.log.record, self._requests)
+        self._retention.remove()
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        post, lend = self.messages.put, self.parts.executor.lease
+        self.parts.store.peers.start(self.loop.held_trials, post, self._end_lost, lend)
+        record, elsewhere = self.parts.log.record, self.parts.outside.numbers
+        left = take_over_trials(study, record, self.tell, elsewhere)
+        self.loop.take_over(left, study.pauses.all())
+        self.loop.asking.look_at_gain()
+        self._steer()  # before a trial starts that was to be stopped
+
+    def _take_next(self) -> None:
+        message: LoopMessage = TimePassed()
+        with contextlib.suppress(queue.Empty):
+            message = self.messages.get(timeout=TICK_SECONDS)
+        if isinstance(message, ReservationReleased):
+            self.executions.released(message.key)
+        self.loop.handle(message, time.monotonic())
+        self._steer()
+        self._show()
+
+    def _steer(self) -> None:
+        """Do what commands ask for."""
+        for line in self._steering.look(time.monotonic()):
+            self.display.say(line)
+            self._deadline_seconds = self.refit_step.trials_until_seconds
+
+    def _look_after_machines(self) -> None:
+        """Ask for the devices that the head lacks. Break off if the machines are lost."""
+        if self.loop.error is not None:
+            return
+        if (lost := self.parts.machines.look_after(self.loop.shortage)) is not None:
+            self.display.say(str(lost))  # at once: Ray may end this process before its trials end
+            self.messages.put(SweepFailed(lost))
+
+    def _take_reading(self, reading: DeviceReading) -> None:
+        """Pass a reading on, in the reader's thread."""
+        if self._program_peaks is not None:
+            with contextlib.suppress(StorageError):  # the main thread is told
+                self._program_peaks.read(reading)
+        self.messages.put(DevicesRead(reading))
+
+    @contextlib.contextmanager
+    def _readings(self) -> Iterator[None]:
+        """Read the devices while the block runs. Readings come as messages."""
+        readings = ReaderThread(
+            self.parts.reader,
+            self.parts.config.devices.interval_seconds,
+            self._own_memory,
+            self._take_reading,
+            self.promises.others,
+        )
+        readings.start()
+        try:
+            yield
+        finally:
+            readings.stop()
+
+    # --- what the loop decides is done here ---
+
+    def ask(self) -> PlannedTrial | None:
+        asked = None if self.parts.outside.only else self.parts.study.ask()
+        if asked is None:
+            return None
+        repeated = self._repeated
+        if repeated and (line := repeated.line(asked.number, asked.params)) is not None:
+            self.display.say(line)
+        return PlannedTrial(asked.number, asked.params)
+
+    def _end_lost(self, trials: Collection[int]) -> None:
+        """End trials that another sweep has taken. For any thread."""
+        self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
+
+    def n_may_pend(self) -> int | None:
+        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
+        return self.parts.prepared.sampler.n_may_pend(n_known)
+
+    def _open_asker(self) -> TrialAsker:
+        """Return what decides about the trials of the sweep."""
+        parts, say = self.parts, self.display.say
+        study, config = parts.study, parts.config.study
+        questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
+        if study.suggester is not None:
+            questions = ParamQuestions(study, study.suggester, say)
+        peers = parts.store.peers
+        return TrialAsker(
+            self,
+            config.decided_n_trials,
+            study.n_asked,
+            questions,
+            others=PeerSweepsObserved(run=peers.are_expected),
+            peers=peers,
+            gain=GainRule(study, config, parts.log, say).look,
+        )
+
+    def _open_repeated(self) -> RepeatedParams | None:
+        """Return what finds repeated params. None if trials differ in more than the params they
+        begin with: in seeds and rows, or in what they ask for while they run."""
+        study, prepared = self.parts.study, self.parts.prepared
+        if not prepared.purpose.tells_of_repeats or prepared.asks_for_params:
+            return None
+        return RepeatedParams(study.params(number) for number in range(study.n_asked))
+
+    def _ends_in_time(self) -> bool:
+        """Return whether running trials are stopped when the time is up.
+
+        When the family is chosen, too, the time is for the study rather than its last trial, as
+        soon as some trial has a result.
+        """
+        if self.parts.prepared.purpose.stops_in_time:
+            return True
+        has_result = self.parts.study.counts().get(TrialState.FINISHED, 0) > 0
+        return has_result and self.parts.prepared.choice is not None
+
+    def _progress(self, trial: int) -> float | None:
+        """Return the fraction of a trial's reports that have come. None if it is unknown."""
+        report = self.carrier.latest.get(trial)
+        if report is None:
+            return None
+        n_reports = self.parts.prepared.plan.n_reports_of(self.parts.study.params(trial))
+        if n_reports is None:
+            return None
+        return min(1.0, (report.step + 1) / n_reports)
+
+    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
+        if not self.parts.executor.can.packs:
+            return None
+        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
+        return None if pack is None else PackKind(*pack)
+
+    def submit(self, start: ExecutionStart) -> None:
+        specs = [self._begun(waiting.trial) for waiting in start.group]
+        self.executions.start(start.key, specs, start.placement, start.request)
+
+    def feed(self, key: int, trial: PlannedTrial) -> None:
+        self.executions.add(key, self._begun(trial))
+
+    def _begun(self, trial: PlannedTrial) -> TrialSpec:
+        self.refit_step.lengths.began(trial.number, time.monotonic())
+        return self._starts.begin(trial)
+
+    def tell(self, outcome: TrialOutcome) -> None:
+        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
+        if isinstance(outcome, PausedOutcome):
+            self.parts.study.pauses.pause(outcome.trial)
+            return
+        device = self.carrier.devices.pop(outcome.trial, None)
+        self.parts.study.tell(outcome.trial, outcome, device)
+        self._retention.trial_ended(outcome.trial)
+        self.viewer.trial_ended(outcome)
+        self._deadline_seconds = self.refit_step.trials_until_seconds
+        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
+            self.display.say(line)
+        if (
+            note := self._returned.line(outcome, self.parts.config.study.leading_metric)
+        ) is not None:
+            self.display.say(note)
+        if isinstance(outcome, FailedOutcome):
+            self._tell_of_failure(outcome)
+        if isinstance(outcome, TooLargeOutcome):
+            shown = self.viewer.shown(outcome.trial)
+            self.display.say(f"trial {shown} {fit_line(outcome.cause)}")
+
+    def fail(self, trial: PlannedTrial, cause: str) -> None:
+        self._end(trial, FailedOutcome(trial.number, time.time(), cause))
+
+    def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
+        self._end(
+            trial,
+            TooLargeOutcome(trial.number, time.time(), found.cause, found.excess, found.at_least),
+        )
+
+    def _end(
+        self, trial: PlannedTrial, decided: FailedOutcome | PrunedOutcome | TooLargeOutcome
+    ) -> None:
+        if not self.parts.study.pauses.has(trial.number):
+            self.parts.log.append(TrialStarted(trial.number, decided.time, trial.params, "none"))
+        self.parts.log.append(decided)
+        self.tell(decided)
+
+    def _tell_of_failure(self, failed: FailedOutcome) -> None:
+        self.failures.add(failed)
+        shown = self.viewer.shown(failed.trial)
+        # The error that ends the sweep names the cause.
+        is_hopeless = self.loop.is_hopeless(failed)
+        cause = ", as any other would" if is_hopeless else f": {fit_line(failed.cause)}"
+        self.display.say(f"trial {shown} failed{cause}")
+
+    def tell_of_interruption(
+        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
+    ) -> None:
+        shown = self.viewer.shown
+        line = interruption_line(outcome, execution, is_stopping=is_stopping, shown=shown)
+        line = line or self._declared.line(outcome, execution)
+        if line is not None:
+            self.display.say(line)
+
+    def stop_trials(self, reason: StopReason) -> None:
+        self.executions.stop(reason)
+
+    def is_surveying(self, trial: PlannedTrial) -> bool:
+        return self.surveyor is not None and self.surveyor.is_surveying(trial)
+
+    def surveyed(self, surveyed: TrialSurveyed) -> None:
+        assert self.surveyor is not None
+        self.surveyor.take(surveyed)
+
+    def _own_memory(self) -> HeldBytes:
+        """Return what this process has taken since the start, and what its workers hold."""
+        grown = max(0, own_memory_bytes() - self._own_memory_at_start)
+        return {(LOCAL_HOST, _this_process()): grown, **self.parts.executor.held_bytes()}
+
+    # --- what is shown ---
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown_seconds >= STATUS_SECONDS:
+            self._shown_seconds = now
+            self._look_after_machines()
+            with self.view_failures.of(STATUS_FILE):
+                view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
+                self._waits.look(view.waiting, view.time)
+                self.display.show(view)
+                write_view(self.parts.directory.files.status, view)
+
+
+def _this_process() -> ProcessId:
+    return ProcessId(LOCAL_NODE, os.getpid())

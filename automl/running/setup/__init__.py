@@ -1,1 +1,0 @@
-"""Prepares a sweep: checks its config, opens its parts, finds its machines."""
