@@ -42,7 +42,7 @@ PARTS = {
     "in_trial": {"data"},
     "integrations": {"in_trial", "objectives"},
     "measure": {"data", "export", "in_trial", "models", "objectives"},
-    "models": {"data", "export", "in_trial"},
+    "models": {"data", "in_trial"},
     "objectives": {"data", "in_trial", "models"},
     "report": {"search"},
     "search": set[str](),
@@ -193,6 +193,7 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
     [
         ("search", "import automl.objectives.models"),
         ("models", "import automl.objectives.training_plan"),
+        ("models", "from automl.export import table_graph"),
         ("search", "from automl import objectives as training"),
         ("tracking", "from automl.search.study import Study"),
         ("devices", "from automl.admission.placement_policy import place_trial"),
@@ -200,7 +201,7 @@ def test_a_served_model_needs_neither_this_package_nor_torch() -> None:
         ("config", "from automl.record.texts import fit_text"),
         ("record", "from automl.devices.device_reading import DeviceReading"),
         ("trial", "from automl.config import Config"),
-        ("running", "from automl.cli.compose import compose_command"),
+        ("running", "from automl.cli.command_steps import compose_command"),
         ("commands", "from automl.cli.arguments import CommandLine"),
         ("search", "import torch"),
         ("running", "from mlflow.tracking import MlflowClient"),
@@ -434,7 +435,7 @@ def test_manuals_layout_names_what_there_is() -> None:
 COMPOSE = """
 import automl, automl.config, automl.trial, automl.errors
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 config = compose_command(parse_command_line(["sampler=random", "study.name=a"])).config
 """
 ASK = """
