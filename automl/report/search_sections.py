@@ -236,18 +236,21 @@ def progress_section(data: StudyData) -> ReportSection | None:
         return None
     steps = best_so_far(comparable_trials(data), metric.direction)
     axis = value_axis([t.value or 0.0 for t in valued], metric.direction)
-    failed = [t for t in data.ended if t.value is None]
     unit, name = time_unit(max(map(data.after_seconds, valued)))
     charts = [
         _progress_chart(
             "trials in the order of their ends",
             {t.number: float(i + 1) for i, t in enumerate(data.ended)},
-            *(data, steps, failed, axis),
+            data,
+            steps,
+            axis,
         ),
         _progress_chart(
             f"{name} in which a sweep worked",
             {t.number: data.after_seconds(t) / unit for t in data.ended},
-            *(data, steps, failed, axis),
+            data,
+            steps,
+            axis,
         ),
     ]
     best, n = steps[-1], len(steps) - 1
@@ -286,7 +289,6 @@ def _progress_chart(
     places: Mapping[int, float],
     data: StudyData,
     steps: Sequence[TrialRecord],
-    failed: Sequence[TrialRecord],
     axis: Axis,
 ) -> str:
     metric = data.record.metric
@@ -296,6 +298,7 @@ def _progress_chart(
     finished = [t for t in data.valued if t.state is TrialState.FINISHED]
     chart.add_squares([(places[t.number], t.value or 0.0) for t in pruned], "pruned")
     chart.add_dots([(places[t.number], t.value or 0.0) for t in finished], "finished")
+    failed = [t for t in data.ended if t.value is None]
     worst = axis.low if metric.direction is Direction.maximize else axis.high
     chart.add_crosses([(places[t.number], worst) for t in failed], "failed")
     line = [(places[t.number], t.value or 0.0) for t in steps]

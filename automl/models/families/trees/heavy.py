@@ -184,8 +184,11 @@ class _GrowingForest:
                     "%d trees have %d leaves, more than the %d that keep the trial's file below "
                     "50 MB: min_samples_leaf is %d in place of %d. Fewer trees "
                     "(model.trees_per_epoch, training.epochs) may have smaller leaves.",
-                    *(len(forest.estimators_), n_leaves, most),
-                    *(self._min_samples_leaf, trial_fit.params.min_samples_leaf),
+                    len(forest.estimators_),
+                    n_leaves,
+                    most,
+                    self._min_samples_leaf,
+                    trial_fit.params.min_samples_leaf,
                 )
 
     def _seen_classes(self, forest: Any) -> npt.NDArray[Any] | None:
