@@ -501,7 +501,7 @@ def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         cwd=tmp_path,
     )
     assert (done.stderr, done.stdout) == ("", "[]\n")

@@ -72,7 +72,7 @@ class Trials(InlineExecutor):
         assert feed.next() is not None
         self.n_running += 1
         self.began.set()
-        self.over.wait(60)
+        self.over.wait(300)
         self.n_running -= 1
 
     def stop_trials(self) -> None:
@@ -145,7 +145,7 @@ class Scene:
         self.loop.running[0] = AdmittedExecution(0, UNKNOWN_REQUEST, HOST, None, members)
         self.ledger.reserve(0, HOST)
         self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN_REQUEST)
-        assert self.trials.began.wait(10)
+        assert self.trials.began.wait(300)
 
     def stop(self, reason: StopReason = StopReason.INTERRUPTED) -> None:
         self.executions.stop(reason)
