@@ -367,7 +367,6 @@ works with, `trials` carries, `features` do what a sweep does besides, `top` wir
 one or two sweeps.
 """
 UPWARD = {
-    ("features/notices", "loop/retries"),
     ("loop/asking", "opening/parts"),
 }
 """The imports that still break the order. The list only shrinks: one that is gone is an error."""
@@ -399,6 +398,16 @@ def test_the_rooms_of_running_stand_above_each_other() -> None:
         if there in names and upward(name, there)
     }
     assert found == UPWARD
+
+
+def test_no_feature_imports_another() -> None:
+    """What features share is in `feature.py`; `table.py` alone knows them all."""
+    folder = RUNNING / "features"
+    names = {f"{module_name(folder / '__init__.py')}.{path.stem}" for path in folder.glob("*.py")}
+    for path in folder.glob("*.py"):
+        if path.stem not in ("__init__", "table"):
+            others = imported(path.read_text("utf-8"), names)
+            assert others <= {f"{module_name(folder / '__init__.py')}.feature"}, path
 
 
 # --- what is loaded -------------------------------------------------------------------------------

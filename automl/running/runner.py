@@ -27,15 +27,8 @@ from automl.errors import StorageError
 from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
-from automl.running.features.ensemble import GrowingEnsemble
-from automl.running.features.notices import (
-    DeclaredMemoryAdvice,
-    RepeatedParams,
-    ReturnedValues,
-    interruption_line,
-)
-from automl.running.features.refit_at_end import RunRefit, SweepRefit
-from automl.running.features.waits import WaitHistory
+from automl.running.features.feature import RunRefit, SweepClock, SweepSite
+from automl.running.features.table import SweepFeatures
 from automl.running.loop.asking import open_asker
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
@@ -57,19 +50,16 @@ from automl.running.loop.messages import (
 from automl.running.opening.parts import SweepParts
 from automl.running.opening.recovery import learn_memory, take_over_trials
 from automl.running.prepare.identity_settings import flat_settings
-from automl.running.prepare.several_metrics import LimitWatch
 from automl.running.sweep_end import SweepFinisher, leave_at_once
-from automl.running.sweep_lines import greeting_lines
+from automl.running.sweep_lines import DeclaredMemoryAdvice, greeting_lines, interruption_line
 from automl.running.sweep_view import SweepViewer
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.cpu_probe import open_cpu_prober, open_pace_model
-from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import ExecutionPool
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.running.trials.promotions import TrialPromotions
-from automl.running.trials.steering import StudySteering
+from automl.running.trials.steering import StartConditions, StudySteering
 from automl.running.trials.surveyor import TrialSurveyor
-from automl.terminal.failure_counts import FailureCounts
 from automl.terminal.live_display import Display, ViewFailureLog
 from automl.terminal.view import write_view
 from automl.trial import (
@@ -132,10 +122,23 @@ class SweepRunner:
         self.promotions = TrialPromotions(parts, display.say)
         self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
-        self.refit_step = SweepRefit(parts, train_again, called_seconds)
-        self._deadline_seconds = self.refit_step.trials_until_seconds
+        self._clock = SweepClock(
+            called_seconds, time.monotonic(), has_long_end=parts.prepared.choice is not None
+        )
+        site = SweepSite(
+            study=parts.study,
+            log=parts.log,
+            files=parts.directory.files,
+            say=display.say,
+            clock=self._clock,
+            prepared=lambda: parts.prepared,
+            n_places=lambda: parts.n_places,
+            train_again=train_again,
+            free_workers=parts.executor.close,
+        )
+        self.features = SweepFeatures(site, view_failures)
+        self._deadline_seconds = self._trials_until_seconds()
         """When the trials have to be done (monotonic), as computed after each outcome."""
-        self._limits = LimitWatch(parts.config.study.metrics)
         chooser, admission = open_pace_model(parts), config.admission
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
@@ -148,7 +151,7 @@ class SweepRunner:
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=open_asker(self, parts, display.say),
+            asking=open_asker(self, parts, display.say, self.features.why_no_more),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -163,7 +166,6 @@ class SweepRunner:
             running=lambda: self.loop.snapshot().running,
         )
         self._starts = TrialSpecBuilder(parts)
-        self._repeated = self._open_repeated()
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
@@ -171,21 +173,15 @@ class SweepRunner:
             )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self._own_memory_at_start = own_memory_bytes()
-        self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
-        self._returned = ReturnedValues(parts.log.record.trials.values())
-        self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
-            *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
+            parts,
+            self.loop.snapshot,
+            self.carrier,
+            self.features.look,
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
-        self._waits = WaitHistory(parts.log.append)
-        self._retention = CheckpointRetention(
-            config.tracking.keep_best,
-            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
-            *(parts.log, parts.directory.files),
-        )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
         )
@@ -198,11 +194,16 @@ class SweepRunner:
 
         Raises the error that broke the sweep, or TrialsLeftBehindError if trials cannot be ended.
         """
-        with contextlib.closing(self.growing):
+        with contextlib.closing(self.features):
             self._train()
             finisher = SweepFinisher(
-                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
-                *(self.view_failures, self.growing, self.refit_step, self._questions),
+                self.parts,
+                self.loop.snapshot(),
+                self.display,
+                self.viewer,
+                self.view_failures,
+                self.features,
+                self._questions,
             )
             return self.executions.closed_by(finisher.finish)
 
@@ -219,8 +220,7 @@ class SweepRunner:
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
             self.promotions.prune_rest(self.loop.snapshot(), self._end)
-            with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
-                self._waits.close(time.time())
+            self.features.trials_over()
 
     def _receive_signals(self) -> None:
         """Have a signal stop the trials at their next report, and a second one at once."""
@@ -255,14 +255,14 @@ class SweepRunner:
             SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
         )
         learn_memory(self.parts.log.record, self._requests)
-        self._retention.remove()
-        self._deadline_seconds = self.refit_step.trials_until_seconds
+        self.features.begin()
+        self._deadline_seconds = self._trials_until_seconds()
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.store.peers.start(self.loop.held_trials, post, self._end_lost, lend)
         record, elsewhere = self.parts.log.record, self.parts.outside.numbers
         left = take_over_trials(study, record, self.tell, elsewhere)
         self.loop.take_over(left, study.pauses.all())
-        self.loop.asking.look_at_gain()
+        self.loop.asking.end_if_enough()
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -279,7 +279,13 @@ class SweepRunner:
         """Do what commands ask for."""
         for line in self._steering.look(time.monotonic()):
             self.display.say(line)
-            self._deadline_seconds = self.refit_step.trials_until_seconds
+            self._deadline_seconds = self._trials_until_seconds()
+
+    def _trials_until_seconds(self) -> float | None:
+        """Return when the trials have to be done by what is known so far. None without a limit."""
+        limit = self.parts.config.study.timeout_seconds
+        kept = self.features.kept_seconds()
+        return None if limit is None else self._clock.trials_until(limit, kept)
 
     def _look_after_machines(self) -> None:
         """Ask for the devices that the head lacks. Break off if the machines are lost."""
@@ -318,26 +324,19 @@ class SweepRunner:
         asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
-        repeated = self._repeated
-        if repeated and (line := repeated.line(asked.number, asked.params)) is not None:
+        trial = PlannedTrial(asked.number, asked.params)
+        for line in self.features.trial_asked(trial):
             self.display.say(line)
-        return PlannedTrial(asked.number, asked.params)
+        return trial
 
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
 
     def n_may_pend(self) -> int | None:
-        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
+        counts = self.parts.study.counts()
+        n_known = sum(n for s, n in counts.items() if s.is_final or s is TrialState.PAUSED)
         return self.parts.prepared.sampler.n_may_pend(n_known)
-
-    def _open_repeated(self) -> RepeatedParams | None:
-        """Return what finds repeated params. None if trials differ in more than the params they
-        begin with: in seeds and rows, or in what they ask for while they run."""
-        study, prepared = self.parts.study, self.parts.prepared
-        if not prepared.purpose.tells_of_repeats or prepared.asks_for_params:
-            return None
-        return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
     def _ends_in_time(self) -> bool:
         """Return whether running trials are stopped when the time is up.
@@ -374,25 +373,21 @@ class SweepRunner:
         self.executions.add(key, self._begun(trial))
 
     def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.refit_step.lengths.began(trial.number, time.monotonic())
+        self.features.trial_began(trial, time.monotonic())
         return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
-        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         if isinstance(outcome, PausedOutcome):
             self.parts.study.pauses.pause(outcome.trial)
+            self.features.trial_paused(outcome.trial)
             return
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self._retention.trial_ended(outcome.trial)
+        lines = [*self._questions.found(), *self.features.trial_ended(outcome)]
         self.viewer.trial_ended(outcome)
-        self._deadline_seconds = self.refit_step.trials_until_seconds
-        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
+        self._deadline_seconds = self._trials_until_seconds()
+        for line in lines:
             self.display.say(line)
-        if (
-            note := self._returned.line(outcome, self.parts.config.study.leading_metric)
-        ) is not None:
-            self.display.say(note)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLargeOutcome):
@@ -417,7 +412,6 @@ class SweepRunner:
         self.tell(decided)
 
     def _tell_of_failure(self, failed: FailedOutcome) -> None:
-        self.failures.add(failed)
         shown = self.viewer.shown(failed.trial)
         # The error that ends the sweep names the cause.
         is_hopeless = self.loop.is_hopeless(failed)
@@ -457,7 +451,6 @@ class SweepRunner:
             self._look_after_machines()
             with self.view_failures.of(STATUS_FILE):
                 view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
-                self._waits.look(view.waiting, view.time)
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)
 

@@ -12,19 +12,12 @@ the earlier ones.
 
 from __future__ import annotations
 
-import heapq
-import math
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.record.event_log import EventLog
-from automl.record.texts import duration_text
 from automl.running.loop.messages import (
     DeviceShortage,
     LoopPorts,
@@ -126,62 +119,6 @@ class ParamQuestions:
         return ParamAnswer()
 
 
-MIN_TRIALS_FOR_GAIN = 20
-"""Number of trials with a value from which on the gain of further ones is estimated."""
-N_BEST_FOR_GAIN = 4
-"""Number of best values from which the tail of the values is estimated. Over simulated studies the
-expected gain then was above the mean of the gains that came (experiments/022-search)."""
-
-
-def expected_gain(keys: Sequence[float]) -> float | None:
-    """Return by how much as many trials again are expected to lower the best key.
-
-    `keys` are those of the trials so far, in their order; None for too few. The gain is the larger
-    of two: what the second half of the trials brought, since samplers learn; and what as many
-    random trials bring where the values have an exponential tail, ln 2 times its mean. That mean is
-    the mean distance of the best values to the next one (Rényi, 1953; Pickands, 1975, Statistical
-    Inference Using Extreme Order Statistics). Where values have a least one, the tail is shorter,
-    and the true gain smaller.
-    """
-    if len(keys) < MIN_TRIALS_FOR_GAIN:
-        return None
-    *best, other = heapq.nsmallest(N_BEST_FOR_GAIN + 1, keys)
-    tail = math.log(2) * statistics.fmean(other - key for key in best)
-    return max(tail, min(keys[: len(keys) // 2]) - min(keys))
-
-
-class GainRule:
-    """Says when further trials are not worth their cost (`study.stop_gain`)."""
-
-    def __init__(
-        self, study: Study, config: StudyConfig, log: EventLog, say: Callable[[str], None]
-    ) -> None:
-        self._study, self._config, self._log, self._say = study, config, log, say
-        self._next_n_keys = 0
-
-    def look(self) -> str | None:
-        """Return, and say, why no more trials are worth it; None: they are, or nobody has asked.
-
-        The values are looked at each time that there are a twentieth more.
-        """
-        least = self._config.stop_gain
-        keys = [] if least is None else self._study.pauses.comparable_keys()
-        if least is None or len(keys) < self._next_n_keys:
-            return None
-        self._next_n_keys = len(keys) + max(1, len(keys) // 20)
-        gain = expected_gain(keys)
-        if gain is None or gain >= least:
-            return None
-        seconds = self._log.device_seconds(time.time())
-        reason = (
-            f"as many trials again ({len(keys)}, {duration_text(seconds)} of device time) are "
-            f"expected to improve {self._config.metric} by {gain:.2g}, less than "
-            f"study.stop_gain={least:g}"
-        )
-        self._say(f"no more trials: {reason}")
-        return reason
-
-
 @dataclass
 class TrialAsker:
     """Counts the trials of the study and says why no new one is asked for. For the main thread."""
@@ -201,8 +138,8 @@ class TrialAsker:
     """Returns whether results of trials that run outside of any sweep may still be told."""
     refusal: AdmissionRefusal | None = None
     """Why no new trial is asked for now."""
-    gain: Callable[[], str | None] = lambda: None
-    """Returns why further trials are not worth their cost, or None."""
+    why_no_more: Callable[[], str | None] = lambda: None
+    """Returns why no more trials are wanted, or None."""
     ended: str | None = None
     """Why no new trial is asked for any more though the total is not reached."""
     _exhausted: bool = False
@@ -251,10 +188,10 @@ class TrialAsker:
         self.n_asked = max(self.n_asked, n_asked)
         self._exhausted = self._in_vain = False
 
-    def look_at_gain(self) -> None:
-        """Ask for no more trials if they are not worth their cost."""
+    def end_if_enough(self) -> None:
+        """Ask for no more trials if no more are wanted."""
         if self.wants_new and self.ended is None:
-            self.ended = self.gain()
+            self.ended = self.why_no_more()
 
     def change_total(self, n_trials: int) -> None:
         """Ask for trials up to another total; an edited space may have more trials, too."""
@@ -309,7 +246,12 @@ class TrialAsker:
         return most is None or n_pending < max(most, placing.n_side_by_side)
 
 
-def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) -> TrialAsker:
+def open_asker(
+    ports: LoopPorts,
+    parts: SweepParts,
+    say: Callable[[str], None],
+    why_no_more: Callable[[], str | None],
+) -> TrialAsker:
     """Return what decides about the trials of one sweep; `say` prints a line."""
     study, config = parts.study, parts.config.study
     questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
@@ -323,5 +265,5 @@ def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) 
         questions,
         others=PeerSweepsObserved(run=peers.are_expected),
         peers=peers,
-        gain=GainRule(study, config, parts.log, say).look,
+        why_no_more=why_no_more,
     )

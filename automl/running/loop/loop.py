@@ -243,7 +243,7 @@ class SweepLoop:
         if self.error is not None or not is_final:
             return  # decided when the reservation is back: the trial may ask for another one
         self.ports.tell(outcome)
-        self.asking.look_at_gain()
+        self.asking.end_if_enough()
         if isinstance(outcome, FailedOutcome):
             self._count_failure(outcome)
         else:

@@ -19,6 +19,7 @@ from automl.admission.refusals import AdmissionRefusal
 from automl.devices.device_reading import DeviceReading, OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
+from automl.record.signal_receiver import INTERRUPTED_CODE, TERMINATED_CODE
 from automl.trial import (
     DeviceId,
     DeviceKind,
@@ -204,6 +205,13 @@ class StopReason(enum.Enum):
     TIMEOUT = "timeout"
     FAILING = "failing"
     BROKEN = "broken"
+
+
+EXIT_CODES = {
+    StopReason.INTERRUPTED: INTERRUPTED_CODE,
+    StopReason.TERMINATED: TERMINATED_CODE,
+}
+"""Exit codes of sweeps that a signal stopped."""
 
 
 # --- messages: all that can happen to the loop --------------------------------------------------
