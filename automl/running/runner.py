@@ -29,24 +29,23 @@ from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
 from automl.running.features.feature import RunRefit, SweepClock, SweepSite
 from automl.running.features.table import SweepFeatures
-from automl.running.loop.asking import open_asker
+from automl.running.loop.asking import TrialAsker
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     AdmittedExecution,
     DevicesRead,
-    ExecutionStart,
     LoopMessage,
-    PackKind,
+    PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
     SignalReceived,
     StopReason,
     SweepFailed,
     TimePassed,
-    TrialSurveyed,
     UnfitTrialFinding,
 )
+from automl.running.loop.ports import LoopPorts
 from automl.running.opening.parts import SweepParts
 from automl.running.opening.recovery import learn_memory, take_over_trials
 from automl.running.prepare.identity_settings import flat_settings
@@ -55,11 +54,12 @@ from automl.running.sweep_lines import DeclaredMemoryAdvice, greeting_lines, int
 from automl.running.sweep_view import SweepViewer
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.cpu_probe import open_cpu_prober, open_pace_model
-from automl.running.trials.executions import ExecutionPool
+from automl.running.trials.executions import ExecutionPool, ExecutionStarter
+from automl.running.trials.param_questions import open_questions
 from automl.running.trials.program_peaks import ProgramPeaks
-from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StartConditions, StudySteering
-from automl.running.trials.surveyor import TrialSurveyor
+from automl.running.trials.surveyor import NoSurveys, TrialSurveyor
+from automl.running.trials.sweep_trials import SweepTrials
 from automl.terminal.live_display import Display, ViewFailureLog
 from automl.terminal.view import write_view
 from automl.trial import (
@@ -72,7 +72,6 @@ from automl.trial import (
     SweepStarted,
     TooLargeOutcome,
     TrialOutcome,
-    TrialSpec,
     TrialStarted,
     TrialState,
 )
@@ -83,7 +82,7 @@ STATUS_SECONDS = 1.0
 
 
 class SweepRunner:
-    """Runs the loop, and does what it decides (it is the loop's `LoopPorts`)."""
+    """Runs the loop over the real parts, and hears of the outcomes (`OutcomeListener`)."""
 
     def __init__(
         self,
@@ -114,13 +113,6 @@ class SweepRunner:
             machine=parts.store.machine,
         )
         self.promises = open_promises(parts.reader.addresses)
-        # What the loop asks for and one part does: see `LoopPorts`.
-        self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
-        self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
-        self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
-        self.promises_locked = self.promises.locked
-        self.promotions = TrialPromotions(parts, display.say)
-        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self._clock = SweepClock(
             called_seconds, time.monotonic(), has_long_end=parts.prepared.choice is not None
@@ -137,6 +129,7 @@ class SweepRunner:
             free_workers=parts.executor.close,
         )
         self.features = SweepFeatures(site, view_failures)
+        self._trials = SweepTrials(parts, display.say, self.features.trial_asked)
         self._deadline_seconds = self._trials_until_seconds()
         """When the trials have to be done (monotonic), as computed after each outcome."""
         chooser, admission = open_pace_model(parts), config.admission
@@ -146,12 +139,33 @@ class SweepRunner:
             is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
         )
         self._requests = parts.prepared.make_requests()
+        specs = TrialSpecBuilder(parts)
+        self.executions = ExecutionPool(
+            parts,
+            self.carrier,
+            display.say,
+            break_off=lambda error: self.loop.break_off(error),
+            running=lambda: self.loop.snapshot().running,
+        )
+        self.surveyor: TrialSurveyor | NoSurveys = NoSurveys()
+        if parts.prepared.surveys:
+            self.surveyor = TrialSurveyor(
+                parts.prepared.setup, specs.spec, self._requests, self.messages.put
+            )
+        self._questions = open_questions(parts.study, display.say)
         self.loop = SweepLoop(
-            ports=self,
+            ports=LoopPorts(
+                promises=self.promises,
+                processes=parts.executor,
+                trials=self._trials,
+                starts=ExecutionStarter(self.executions, specs, self.features.trial_began),
+                outcomes=self,
+                surveys=self.surveyor,
+            ),
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=open_asker(self, parts, display.say, self.features.why_no_more),
+            asking=self._open_asker(),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -160,17 +174,6 @@ class SweepRunner:
             governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
         )
-        self._questions = self.loop.asking.questions
-        self.executions = ExecutionPool(
-            *(parts, self.carrier, display.say, self.loop.break_off),
-            running=lambda: self.loop.snapshot().running,
-        )
-        self._starts = TrialSpecBuilder(parts)
-        self.surveyor: TrialSurveyor | None = None
-        if parts.prepared.surveys:
-            self.surveyor = TrialSurveyor(
-                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
-            )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self._own_memory_at_start = own_memory_bytes()
         self._declared = DeclaredMemoryAdvice()
@@ -187,6 +190,18 @@ class SweepRunner:
         )
         self._steering = StudySteering(
             *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
+        )
+
+    def _open_asker(self) -> TrialAsker:
+        study, peers = self.parts.study, self.parts.store.peers
+        return TrialAsker(
+            self._trials,
+            self.parts.config.study.decided_n_trials,
+            study.n_asked,
+            self._questions,
+            others=PeerSweepsObserved(run=peers.are_expected),
+            peers=peers,
+            why_no_more=self.features.why_no_more,
         )
 
     def run(self) -> int:
@@ -211,7 +226,7 @@ class SweepRunner:
         with (
             contextlib.closing(self.promises),
             self.executions.all_over(self._take_next),
-            self.surveyor or contextlib.nullcontext(),
+            self.surveyor,
             self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
@@ -219,7 +234,7 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
-            self.promotions.prune_rest(self.loop.snapshot(), self._end)
+            self._trials.prune_rest(self.loop.snapshot(), self._end)
             self.features.trials_over()
 
     def _receive_signals(self) -> None:
@@ -320,23 +335,9 @@ class SweepRunner:
 
     # --- what the loop decides is done here ---
 
-    def ask(self) -> PlannedTrial | None:
-        asked = None if self.parts.outside.only else self.parts.study.ask()
-        if asked is None:
-            return None
-        trial = PlannedTrial(asked.number, asked.params)
-        for line in self.features.trial_asked(trial):
-            self.display.say(line)
-        return trial
-
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
-
-    def n_may_pend(self) -> int | None:
-        counts = self.parts.study.counts()
-        n_known = sum(n for s, n in counts.items() if s.is_final or s is TrialState.PAUSED)
-        return self.parts.prepared.sampler.n_may_pend(n_known)
 
     def _ends_in_time(self) -> bool:
         """Return whether running trials are stopped when the time is up.
@@ -358,23 +359,6 @@ class SweepRunner:
         if n_reports is None:
             return None
         return min(1.0, (report.step + 1) / n_reports)
-
-    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
-        if not self.parts.executor.can.packs:
-            return None
-        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
-        return None if pack is None else PackKind(*pack)
-
-    def submit(self, start: ExecutionStart) -> None:
-        specs = [self._begun(waiting.trial) for waiting in start.group]
-        self.executions.start(start.key, specs, start.placement, start.request)
-
-    def feed(self, key: int, trial: PlannedTrial) -> None:
-        self.executions.add(key, self._begun(trial))
-
-    def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.features.trial_began(trial, time.monotonic())
-        return self._starts.begin(trial)
 
     def tell(self, outcome: TrialOutcome) -> None:
         if isinstance(outcome, PausedOutcome):
@@ -426,16 +410,6 @@ class SweepRunner:
         line = line or self._declared.line(outcome, execution)
         if line is not None:
             self.display.say(line)
-
-    def stop_trials(self, reason: StopReason) -> None:
-        self.executions.stop(reason)
-
-    def is_surveying(self, trial: PlannedTrial) -> bool:
-        return self.surveyor is not None and self.surveyor.is_surveying(trial)
-
-    def surveyed(self, surveyed: TrialSurveyed) -> None:
-        assert self.surveyor is not None
-        self.surveyor.take(surveyed)
 
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""

@@ -28,10 +28,10 @@ from automl.record.texts import counted, duration_text
 from automl.running.features.feature import SweepEnding
 from automl.running.features.scores import baseline_scores
 from automl.running.features.table import SweepFeatures
-from automl.running.loop.asking import NoParamQuestions, ParamQuestions
 from automl.running.loop.messages import EXIT_CODES, LoopSnapshot, StopReason
 from automl.running.opening.parts import SweepParts
 from automl.running.sweep_view import SweepViewer
+from automl.running.trials.param_questions import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.terminal.best_table import print_best
 from automl.terminal.console import open_console

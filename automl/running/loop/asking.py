@@ -4,23 +4,17 @@ most.
 A trial is asked for when a place is free for the smallest request. One more is asked for ahead of
 that if it may join a pack or pass the waiting trial, as long as no more pend than the sampler
 bears.
-
-`ParamQuestions` answers trials whose objective is written for Optuna. Until it is known which
-params such an objective asks for, its trials run one at a time: each is drawn with the findings of
-the earlier ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.errors import ConfigError
 from automl.running.loop.messages import (
     DeviceShortage,
-    LoopPorts,
     NoPeers,
     PeerQuestions,
     PeerSweepsObserved,
@@ -29,106 +23,45 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.running.loop.placing import TrialPlacer
+from automl.running.loop.ports import TrialSupply
 from automl.running.loop.trial_queue import TrialQueue
-from automl.search.param_suggestions import N_ALIKE_TRIALS, ParamSuggester
-from automl.search.study import Study
-from automl.trial import (
-    ParamAnswer,
-    ParamQuestion,
-    ParamRefusal,
-    Params,
-    ParamsNotSuggested,
-    Reply,
-    SweepStopping,
-)
-
-if TYPE_CHECKING:
-    from automl.running.opening.parts import SweepParts
+from automl.trial import Params
 
 LEARNING_SPACE = AdmissionRefusal(
     "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
 )
 
 
-class NoParamQuestions:
-    """Stands in for `ParamQuestions` if trials get all their params at the start."""
-
-    one_at_a_time = False
-    """Whether no trial may start while another runs."""
-
-    def answer(self, message: QuestionAsked) -> Params:
-        raise AssertionError(f"{message.question}: no such objective asks")
-
-    def found(self, *, at_end: bool = False) -> Iterator[str]:
-        """Yield nothing, since no space has to be found."""
-        yield from ()
-
-
-@dataclass
-class ParamQuestions:
-    """Answers trials that ask for params. For the main thread."""
-
-    study: Study
-    suggesting: ParamSuggester
-    say: Callable[[str], None]
-
-    def __post_init__(self) -> None:
-        found = self.suggesting.found_space
-        self._printed_shape = found.shape() if found.is_stable else None
-        """The shape of the space that was last printed, by this sweep or an earlier one."""
+class ParamAnswers(Protocol):
+    """Answers running trials that ask for params."""
 
     @property
     def one_at_a_time(self) -> bool:
         """Whether no trial may start while another runs."""
-        return not self.suggesting.found_space.is_stable
 
     def answer(self, message: QuestionAsked) -> Params:
         """Answer a running trial. Return its params, the new one included. Raises StorageError."""
-        try:
-            reply = self._reply(message.question)
-        except ConfigError as error:
-            reply = ParamRefusal(str(error))
-        except BaseException:
-            message.reply(SweepStopping())  # the trial waits; the next sweep takes it over
-            raise
-        message.reply(reply)
-        for line in self.suggesting.differences():
-            self.say(line)
-        return self.study.params(message.question.trial)
 
-    def found(self, *, at_end: bool = False) -> Iterator[str]:
-        """Yield the space that was found as YAML lines: once it is known, and at the end if it has
-        grown since or was not known before."""
-        found = self.suggesting.found_space
-        is_news = (
-            found.shape() != self._printed_shape
-            if at_end
-            else found.is_stable and self._printed_shape is None
-        )
-        if not is_news or not found.params:
-            return
-        self._printed_shape = found.shape()
-        how = f"seen alike in {N_ALIKE_TRIALS} trials" if found.is_stable else "so far"
-        yield f"what the objective asks for, {how}:"
-        yield from (f"  {line}" for line in found.lines())
 
-    def _reply(self, question: ParamQuestion | ParamsNotSuggested) -> Reply:
-        if isinstance(question, ParamQuestion):
-            return ParamAnswer(self.study.suggest(question))
-        self.study.not_suggested(question)
-        return ParamAnswer()
+class NoParamAnswers:
+    """Stands in for `ParamAnswers` if trials get all their params at the start."""
+
+    one_at_a_time = False
+
+    def answer(self, message: QuestionAsked) -> Params:
+        raise AssertionError(f"{message.question}: no such objective asks")
 
 
 @dataclass
 class TrialAsker:
     """Counts the trials of the study and says why no new one is asked for. For the main thread."""
 
-    ports: LoopPorts
+    trials: TrialSupply
     n_trials: int
     """Total number of trials of the study."""
     n_asked: int
     """Number of trials that the study has, those to be taken over included."""
-    questions: ParamQuestions | NoParamQuestions = field(default_factory=NoParamQuestions)
+    questions: ParamAnswers = field(default_factory=NoParamAnswers)
     """Answers running trials that ask for params."""
     others: PeerSweepsObserved = field(default_factory=PeerSweepsObserved)
     """Last message about the other sweeps that work on the study. By default there are none."""
@@ -155,7 +88,7 @@ class TrialAsker:
     @property
     def wants_more(self) -> bool:
         """Whether there is a trial to run: a new one, or a paused one that is promoted."""
-        return self.wants_new or self.ports.may_promote(grows=False)
+        return self.wants_new or self.trials.may_promote(grows=False)
 
     @property
     def n_left(self) -> int:
@@ -231,10 +164,10 @@ class TrialAsker:
     def next(self) -> PlannedTrial | None:
         """Return the next trial: a paused one that is promoted, or else a new one, perhaps one that
         another sweep left. None if there is none."""
-        promoted = self.ports.promote(grows=self.wants_new)
+        promoted = self.trials.promote(grows=self.wants_new)
         if promoted is not None:
             return promoted
-        asked = self.ports.ask() if self.wants_new else None
+        asked = self.trials.ask() if self.wants_new else None
         if asked is None:
             self._exhausted, self._in_vain = True, self.peers.may_run()
             return None
@@ -242,28 +175,5 @@ class TrialAsker:
         return asked
 
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
-        most = self.ports.n_may_pend()
+        most = self.trials.n_may_pend()
         return most is None or n_pending < max(most, placing.n_side_by_side)
-
-
-def open_asker(
-    ports: LoopPorts,
-    parts: SweepParts,
-    say: Callable[[str], None],
-    why_no_more: Callable[[], str | None],
-) -> TrialAsker:
-    """Return what decides about the trials of one sweep; `say` prints a line."""
-    study, config = parts.study, parts.config.study
-    questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
-    if study.suggester is not None:
-        questions = ParamQuestions(study, study.suggester, say)
-    peers = parts.store.peers
-    return TrialAsker(
-        ports,
-        config.decided_n_trials,
-        study.n_asked,
-        questions,
-        others=PeerSweepsObserved(run=peers.are_expected),
-        peers=peers,
-        why_no_more=why_no_more,
-    )

@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from automl.config import StudyConfig
 from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
-from automl.running.loop.messages import StopReason
+from automl.running.loop.messages import ExecutionStart, PlannedTrial, StopReason
 from automl.running.opening.parts import SweepParts
-from automl.running.trials.carrier import TrialCarrier
+from automl.running.trials.carrier import TrialCarrier, TrialSpecBuilder
 from automl.trial import InterruptedOutcome, Placement, ResourceRequest, TrialSpec
 
 JOIN_SECONDS = 30.0
@@ -156,6 +156,36 @@ class ExecutionPool:
         with suppress(StorageError):  # the next sweep takes them over all the same
             for number in self._running():
                 self._parts.log.append(InterruptedOutcome(number, time.time(), cause))
+
+
+class ExecutionStarter:
+    """Starts what the loop decided to start, and stops all. For the main thread."""
+
+    def __init__(
+        self,
+        pool: ExecutionPool,
+        specs: TrialSpecBuilder,
+        trial_began: Callable[[PlannedTrial, float], None],
+    ) -> None:
+        """`trial_began` hears of each trial that starts, and when (monotonic)."""
+        self._pool, self._specs, self._trial_began = pool, specs, trial_began
+
+    def submit(self, start: ExecutionStart) -> None:
+        """Start the trials in the pool as one execution."""
+        specs = [self._begin(waiting.trial) for waiting in start.group]
+        self._pool.start(start.key, specs, start.placement, start.request)
+
+    def feed(self, key: int, trial: PlannedTrial) -> None:
+        """Give a running pack another trial."""
+        self._pool.add(key, self._begin(trial))
+
+    def stop_trials(self, reason: StopReason) -> None:
+        """Ask running trials to write a checkpoint at their next report and stop."""
+        self._pool.stop(reason)
+
+    def _begin(self, trial: PlannedTrial) -> TrialSpec:
+        self._trial_began(trial, time.monotonic())
+        return self._specs.begin(trial)
 
 
 def grace_period(study: StudyConfig, *, timed_out: bool) -> tuple[float, str]:

@@ -27,7 +27,7 @@ from automl.trial import (
     ResourceRequest,
 )
 from tests.places import device_id
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts, ports_of
 
 GIB = 2**30
 
@@ -69,7 +69,7 @@ def make_loop(
 ) -> SweepLoop:
     requests = RequestMaker(lambda params: ResourceRequest(GIB, RequestSource.DECLARED), GIB)
     loop = SweepLoop(
-        ports,
+        ports_of(ports),
         requests,
         Ledger(),
         AdmissionLimits(1, 0, 1e9),
