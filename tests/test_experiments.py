@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 
 FOLDERS = sorted(
     p for p in (Path(__file__).parents[1] / "experiments").glob("[0-9]*") if p.is_dir()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
-from automl.cli.compose import find_studies_folder
+from automl.cli.base import find_studies_folder
 from automl.errors import ConfigError
 from automl.record.output_file import open_output
 from automl.record.studies import model_files, read_study

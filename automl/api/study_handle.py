@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from automl.api.python_values import lines_of, store_space
 from automl.cli.arguments import CommandLine
-from automl.cli.compose import ComposedConfig, compose_or_join
+from automl.cli.command_steps import compose_or_join
+from automl.cli.compose import ComposedConfig
 from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study

@@ -28,7 +28,8 @@ from automl.api.python_values import (
     store_space,
 )
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
-from automl.cli.compose import ComposedConfig, find_studies_folder
+from automl.cli.base import find_studies_folder
+from automl.cli.compose import ComposedConfig
 from automl.cli.hydra_application import application_study_name
 from automl.cli.space_overrides import is_about_space, override_text
 from automl.config import ExecutionKind

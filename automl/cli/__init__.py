@@ -1,9 +1,8 @@
 """The command line: `python -m automl` and the script `automl` call `main`.
 
-`arguments.py` parses the words, `compose.py` makes a checked `Config` of them with Hydra, and
-`command_registry.py` names what runs the command. This file turns exceptions into exit codes and
-messages. Modules are imported only when they are needed: `--help` answers without Hydra, a bad key
-without torch.
+`arguments.py` parses the words; `option_answers.py` answers an option, `command_steps.py` runs a
+command. This file turns exceptions into exit codes and messages. Modules are imported only when
+they are needed: `--help` answers without Hydra, a bad key without torch.
 """
 
 from __future__ import annotations
@@ -40,9 +39,16 @@ def _run(words: Sequence[str], signals: SignalReceiver) -> int:
     as_json = "--json" in words
     try:
         from automl.cli.arguments import parse_command_line
-        from automl.cli.command_dispatch import run
 
-        code = run(parse_command_line(words))
+        line = parse_command_line(words)
+        if line.asks_option:
+            from automl.cli.option_answers import answer_option
+
+            code = answer_option(line)
+        else:
+            from automl.cli.command_steps import run_command
+
+            code = run_command(line)
         sys.stdout.flush()  # at the exit of the interpreter it would fail with a traceback
         return code
     except TrialsLeftBehindError as left:

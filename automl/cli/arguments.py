@@ -8,13 +8,15 @@ here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError
 
 COMPARE = "compare"
 """The command whose words without `=` are names of studies."""
@@ -48,6 +50,23 @@ class CommandLine:
     hydra_options: tuple[str, ...] = ()
     """The options that only Hydra can answer (`--cfg job`, `--info`, …), in Hydra's form; empty:
     run the command."""
+
+    @property
+    def asks_option(self) -> bool:
+        """Return whether the line asks for an answer and runs no command."""
+        return self.help or self.version or self.completion or bool(self.hydra_options)
+
+    @contextlib.contextmanager
+    def keys_as_typed(self) -> Iterator[None]:
+        """Have the block's errors name the short keys that were typed."""
+        try:
+            yield
+        except AutoMLError as error:
+            message = str(error)
+            for key, short in self.short_keys.items():
+                message = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", short, message)
+            error.args = (message,)
+            raise
 
 
 class _Parser(argparse.ArgumentParser):

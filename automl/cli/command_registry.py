@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-Run: TypeAlias = "Callable[..., int]"
-"""The function of a command. It takes the config and the YAML that `resume` composes it from,
-returns the exit code and raises AutoMLError. Those of `edit`, `resume`, `ask` and `tell` take a
-function, too, which tells of the settings that the study has without those of the line."""
+if TYPE_CHECKING:
+    from automl.commands.command_call import CommandCall
+
+Run: TypeAlias = "Callable[[CommandCall], int]"
+"""The function of a command. It returns the exit code and raises AutoMLError."""
 
 
 class StoredPart(enum.Enum):
@@ -53,6 +54,17 @@ class StudyChoice(enum.Enum):
     NEWEST_IF_ANY = enum.auto()
 
 
+class StoredSettingsNeed(enum.Enum):
+    """When a command needs the settings that the study has without those of the line."""
+
+    NONE = enum.auto()
+    IF_LINE_CHANGES = enum.auto()
+    """Where the line gives more than the study's place and the command's own words."""
+    BEFORE_LINE = enum.auto()
+    """Always, and composed before the line: another edit that comes in between is then refused, and
+    not taken back."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A command word, with what help, composing and dispatch need to know about it."""
@@ -69,6 +81,12 @@ class Command:
     asks_sweeps: bool = False
     """Whether it asks the sweeps of a study for something. Of a shared study it needs the database,
     and settings, total and edits as they are there now."""
+    if_new: tuple[str, ...] = ()
+    """Overrides for a study that does not exist yet; one counts where the line does not give its
+    group."""
+    joins_shared: bool = False
+    """Whether it may join a shared study, from which it then takes some settings."""
+    stored_settings: StoredSettingsNeed = StoredSettingsNeed.NONE
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -83,12 +101,14 @@ _ALL = (
     Command(
         "sweep",
         "run a study up to study.n_trials trials (the default command)",
+        joins_shared=True,
     ),
     Command(
         "resume",
         "go on with study.name=NAME from its own stored config",
         StoredPart.WHOLE,
         asks_sweeps=True,
+        stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
     ),
     Command(
         "status",
@@ -174,6 +194,7 @@ _ALL = (
         "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
         StoredPart.EDITABLE,
         asks_sweeps=True,
+        stored_settings=StoredSettingsNeed.BEFORE_LINE,
     ),
     Command(
         "enqueue",
@@ -204,12 +225,15 @@ _ALL = (
         StoredPart.WHOLE,
         StudyChoice.NAMED_OR_NEW,
         file="steering",
+        stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
+        if_new=("objective=outside",),
     ),
     Command(
         "tell",
         "record the result of an asked trial: trial=7 value=0.3; state=failed reason=…; step=5",
         StoredPart.WHOLE,
         file="steering",
+        stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
     ),
     Command(
         "rename",

@@ -2,7 +2,7 @@
 
 Hydra's compose API is used, not `hydra.main`: it writes nothing, changes no directory and
 configures no logging. Only the answers that Hydra alone can give (`--info`) go through
-`hydra.main`, in `command_dispatch.py`.
+`hydra.main`, in `option_answers.py`.
 """
 
 from __future__ import annotations
@@ -16,45 +16,31 @@ import hydra
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.version import VersionBase, setbase
 from omegaconf import DictConfig, OmegaConf
 
-from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import DEFAULT_COMMAND, conf_dir
+from automl.cli.base import SWEEP_CONFIG, ConfigBase
+from automl.cli.command_registry import conf_dir
 from automl.cli.config_keys import DEFAULT_MODEL, config_groups, config_keys, unknown_key_text
-from automl.cli.hydra_application import application_base_config
-from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
-from automl.cli.joined_settings import compare_with_stored
 from automl.cli.number_bounds import refuse_large_numbers
-from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options, register_schemas
-from automl.cli.space_overrides import (
-    canonical_space,
-    is_about_space,
-    quote_raw_texts,
-    rewrite_overrides,
-)
-from automl.cli.stored_config import (
-    SWEEP_CONFIG,
-    ConfigBase,
-    choose_base_config,
-    overrides_studies_folder,
-    refuse_missing_keys,
-    stored_config_text,
-)
+from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options
+from automl.cli.space_overrides import canonical_space, is_about_space, rewrite_overrides
+from automl.cli.stored_config import NOT_STORED_TEXT, plain_values, stored_config_text
+from automl.cli.stored_file import nested_texts
 from automl.config import Config, DataKind
 from automl.errors import ConfigError
-from automl.record.texts import say_on_stdout
 
 
 @dataclass(frozen=True)
 class HydraInput:
-    """The arguments of one call of Hydra's `compose_command`."""
+    """The arguments of one call of Hydra's `compose`."""
 
     config_name: str
     overrides: tuple[str, ...]
     config_dir: Path | None
+    study: Path | None
+    """The study directory that the stored config is from; None: `conf/`."""
 
 
 @dataclass(frozen=True)
@@ -66,87 +52,29 @@ class ComposedConfig:
     """The YAML that `resume` composes the same config from; it holds no credential."""
 
 
-def compose_command(arguments: CommandLine, application: object = None) -> ComposedConfig:
-    """Compose and check a command line; with `application`, from the settings that a Hydra
-    application composed as a part of its own. Raises ConfigError; writes nothing."""
-    with explain_errors(arguments.overrides):
-        if arguments.hydra_options[:2] in ((), ("--cfg", "job")):
-            refuse_hydra_overrides(arguments.overrides)
-        base, composition = make_hydra_input(arguments, application)
-        composed = _compose(composition)
-        _refuse_unknown(composed, composition.config_name)
-        refuse_missing_keys(composed, base)
-        refuse_large_numbers(composed)
-        config = OmegaConf.to_object(composed)
-        assert isinstance(config, Config)
-        config.space = canonical_space(config.space)
-        return ComposedConfig(config, stored_config_text(composed, config))
-
-
-def compose_or_join(arguments: CommandLine, application: object = None) -> ComposedConfig:
-    """Compose a command line; a sweep that joins a shared study takes settings of the study, and
-    prints which.
-
-    Raises ConfigError, also for a database that refuses, and StorageError.
-    """
-    composed = compose_command(arguments, application)
-    study = composed.config.study
-    is_sweep = arguments.command == DEFAULT_COMMAND and application is None
-    if not is_sweep or not study.shared or study.name is None:
-        return composed
-    from automl.record.sharing.study_fetch import (  # loads psycopg
-        fetch_edits,
-        fetch_stored_config,
-    )
-
-    stored = fetch_stored_config(study)
-    if stored is None:  # this sweep starts the study
-        return composed
-    overrides, notes = compare_with_stored(
-        *(study.name, stored, composed.stored_config, arguments.overrides), fetch_edits(study)
-    )
-    for note in notes:
-        say_on_stdout(note)
-    if not overrides:
-        return composed
-    return compose_command(replace(arguments, overrides=(*arguments.overrides, *overrides)))
-
-
-def find_studies_folder(overrides: Sequence[str]) -> Path:
-    """Return the folder of studies that the overrides name. Raises ConfigError."""
-    with explain_errors(overrides):
-        return overrides_studies_folder(_parsed(overrides))
-
-
 def make_hydra_input(
-    arguments: CommandLine, application: object = None
-) -> tuple[ConfigBase, HydraInput]:
-    """Return the base to compose from, and the overrides in the form that Hydra takes."""
-    register_schemas()
-    parsed = _parsed(arguments.overrides)
-    if application is not None:
-        base = application_base_config(application, parsed)
-    else:
-        base = choose_base_config(arguments, parsed)
-    if arguments.command == "ask" and base.config_name == SWEEP_CONFIG:
-        parsed = _with_objective_outside(parsed)
-    config_dir = None if arguments.config_dir is None else _config_dir(arguments.config_dir)
-    composition = HydraInput(
-        base.config_name, (*rewrite_overrides(parsed), *base.overrides), config_dir
-    )
-    if base.study is None and application is None:
+    base: ConfigBase, overrides: Sequence[Override], config_dir: str | None
+) -> HydraInput:
+    """Return the base and the parsed overrides of a command line in the form that Hydra takes.
+    Raises ConfigError."""
+    folder = None if config_dir is None else _config_dir(config_dir)
+    lines = (*rewrite_overrides(overrides), *base.overrides)
+    composition = HydraInput(base.config_name, lines, folder, base.study)
+    if not base.has_options:
         composition = _with_added_options(composition)
-    return base, _without_inline_space(composition)
+    return _without_inline_space(composition)
 
 
-def _parsed(overrides: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(list(map(quote_raw_texts, overrides)))
-
-
-def _with_objective_outside(overrides: list[Override]) -> list[Override]:
-    """Return the overrides with `objective=outside`, unless they choose an objective."""
-    groups = {override.key_or_group.partition(".")[0] for override in overrides}
-    return overrides if "objective" in groups else [*_parsed(["objective=outside"]), *overrides]
+def compose(composition: HydraInput) -> ComposedConfig:
+    """Compose and check a config. Raises ConfigError and what `hydra_errors.py` explains."""
+    composed = _compose(composition)
+    _refuse_unknown(composed, composition.config_name)
+    _refuse_missing_keys(composed, composition.study)
+    refuse_large_numbers(composed)
+    config = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    config.space = canonical_space(config.space)
+    return ComposedConfig(config, stored_config_text(composed, config))
 
 
 def _compose(composition: HydraInput) -> DictConfig:
@@ -240,6 +168,23 @@ def _refuse_extra_keys(node: DictConfig, prefix: str) -> None:
             inner = node[key]
             if isinstance(inner, DictConfig):
                 _refuse_extra_keys(inner, f"{name}.")
+
+
+def _refuse_missing_keys(config: DictConfig, study: Path | None) -> None:
+    """Raise ConfigError for a key that must be given, with the reason and the remedy."""
+    for key in sorted(OmegaConf.missing_keys(config)):
+        if key in config_groups():
+            raise ConfigError(f"{key}: nothing is chosen. Choose an option: {key}=NAME.")
+        raise ConfigError(f"{key}: must be given: {key}=…")
+    for key, text in nested_texts(plain_values(config)):
+        if text != NOT_STORED_TEXT:
+            continue
+        named = "a study" if study is None else f"study {study.name}"
+        raise ConfigError(
+            f"{key} is not stored with {named}, because it carries a credential. Give it again, "
+            f"best as a reference, which is stored: {key}='${{oc.env:NAME}}' takes it from the "
+            "environment variable NAME."
+        )
 
 
 def _config_dir(text: str) -> Path:

@@ -23,6 +23,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from automl.cli.base import ConfigBase, replaced_sections
 from automl.cli.command_registry import conf_dir
 from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, DefaultModel
 from automl.cli.hydra_errors import explain_errors
@@ -33,7 +34,7 @@ from automl.cli.schemas import (
     is_length_open,
     register_schemas,
 )
-from automl.cli.stored_config import ConfigBase, add_defaults_list, replaced_sections
+from automl.cli.stored_config import add_defaults_list
 from automl.config import Config, ObjectiveKind
 from automl.errors import ConfigError
 

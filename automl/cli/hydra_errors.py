@@ -73,15 +73,13 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 
 def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> str:
     key = error.full_key or ""
+    typed = _typed_override(key, overrides)
     if isinstance(error, ConfigAttributeError | ConfigKeyError):
-        return unknown_key_text(
-            key, error.object_type, _typed_override(key, overrides).partition("=")[2]
-        )
+        return unknown_key_text(key, error.object_type, typed.partition("=")[2])
     rule = str(error).split("\n")[0].strip().rstrip(".")
     if isinstance(error, InterpolationResolutionError):
         rule = re.sub(r"^\w+ raised while resolving interpolation: ", "", rule).strip('"')
         return f"{key}: {rule}. Define it, or give {key} a value."
-    typed = _typed_override(key, overrides)
     if typed.startswith("~"):
         return f"{typed}: a setting cannot be removed, only given another value: {key}=…"
     typed, rule = fit_line(typed, _MAX_SHOWN), fit_line(rule, _MAX_SHOWN)

@@ -260,6 +260,11 @@ _NEW_KEYS = "study.constraints={"
 _NULL = frozenset(("", "null", "???"))
 
 
+def parse_overrides(lines: Sequence[str]) -> list[Override]:
+    """Parse overrides as typed. Raises OverrideParseException."""
+    return OverridesParser.create().parse_overrides(list(map(quote_raw_texts, lines)))
+
+
 def quote_raw_texts(override: str) -> str:
     """Return the override as Hydra takes it; a value that is quoted for Hydra already stays."""
     for pattern in _ENTRIES:

@@ -20,7 +20,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from automl.config import STUDY_NAME_PATTERN, Config
+from automl.commands.command_call import CommandCall
+from automl.config import STUDY_NAME_PATTERN
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import file_kind, make_folder
 from automl.record.output_file import find_output, open_output
@@ -46,8 +47,9 @@ _N_NAMED = 5
 _CHUNK_BYTES = 2**20
 
 
-def archive(config: Config, stored_config: str) -> int:
+def archive(call: CommandCall) -> int:
     """Write `study.name`, or the newest study, as one file. Raises AutoMLError."""
+    config = call.config
     path = find_study(config.study)
     output = Path(config.archive.output or f"{path.name}{_SUFFIX}")
     file = find_output("archive.output", output)
@@ -149,9 +151,10 @@ def read_back(file: Path, n_entries: int) -> None:
         raise OSError(f"{len(members)} of {n_entries} entries can be read back")
 
 
-def restore(config: Config, stored_config: str) -> int:
+def restore(call: CommandCall) -> int:
     """Make a study of the file `restore.input`, under its own name or `study.name`. Raises
     AutoMLError; a folder that exists is never changed."""
+    config = call.config
     if config.restore.input is None:
         raise ConfigError("restore needs the file that `archive` wrote: restore.input=FILE.")
     source, folder = Path(config.restore.input), Path(config.study.dir)

@@ -6,7 +6,8 @@ The file is short because each command is a file of its own; the decisions are m
 
 from __future__ import annotations
 
-from automl.config import Config, DataKind
+from automl.commands.command_call import CommandCall
+from automl.config import DataKind
 from automl.errors import ConfigError
 from automl.record.texts import fit_line
 from automl.terminal.console import open_console
@@ -16,8 +17,9 @@ from automl.tracking.long_step import long_step
 COLUMNS = ("column", "taken as", "why", "features")
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print a row for each column of `data.path`. Raises ConfigError."""
+    config = call.config
     if config.data.kind is not DataKind.csv:
         raise ConfigError(
             f"columns shows those of a table of yours, and data={config.data.kind.name} has none: "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from automl.config import Config, StudyConfig
+from automl.commands.command_call import CommandCall
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.disk import write_atomically
 from automl.record.studies import find_study
@@ -27,9 +28,9 @@ MAX_SETTINGS = 20
 """Largest number of settings that differ which are printed; the page has all."""
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the table and the place of the page. Raises AutoMLError."""
-    names, folder = config.compare.studies, Path(config.study.dir)
+    names, folder = call.config.compare.studies, Path(call.config.study.dir)
     if len(names) < 2:
         raise ConfigError(
             f"compare.studies={names}: name two studies or more, such as: python -m automl compare "

@@ -22,6 +22,7 @@ from types import FrameType
 from automl.admission.accounting.account import DeviceAccount, make_account
 from automl.admission.accounting.ledger import DeviceLedgerPage
 from automl.admission.refusals import gib_text
+from automl.commands.command_call import CommandCall
 from automl.config import Config, ExecutionKind
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
@@ -210,8 +211,9 @@ COLUMNS = (
 )
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
+    config = call.config
     if config.watch:
         return watch_devices(config)
     if watches_cluster(config):

@@ -6,12 +6,13 @@ checks and the event are in `automl/running/prepare/edited_study.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from automl.commands.command_call import CommandCall, StoredSettings
 from automl.commands.models.study_opening import fetch_shared_study, open_requests
-from automl.config import Config, StudyConfig
+from automl.config import StudyConfig
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.event_log import EventLog, read_edits
 from automl.record.studies import study_path
@@ -34,19 +35,15 @@ ANSWER_SECONDS = 30.0
 """How long the answer of a running sweep is waited for, which comes in half a second."""
 
 
-ComposeStored: TypeAlias = Callable[[], Config]
-"""Composes the settings that the study has now, without those of the command line."""
-
-
-def run(config: Config, stored_config: str, stored: Config, compose_stored: ComposeStored) -> int:
-    """Edit the study `study.name`, and print what changed. Raises AutoMLError.
-
-    `stored`: the settings that the study had before `config` was composed.
-    """
+def run(call: CommandCall) -> int:
+    """Edit the study `study.name`, and print what changed. Raises AutoMLError."""
     from automl.running.prepare.edited_study import SettingsChange, refuse_uneditable_study
 
+    config, stored = call.config, call.stored_settings
+    assert stored is not None, "the registry says that this command needs them"
+    assert stored.before_line is not None, "the registry says that they come first"
     refuse_uneditable_study(config)
-    change = SettingsChange.between(stored, config)
+    change = SettingsChange.between(stored.before_line, config)
     changes = bool(change.before or change.after)
     if config.undo and changes:
         raise ConfigError("undo=true takes the last edit back, and nothing else: give it alone.")
@@ -61,7 +58,7 @@ def run(config: Config, stored_config: str, stored: Config, compose_stored: Comp
         request = requests.write(EDIT, arguments)
         answer = requests.wait_for_answer(request, ANSWER_SECONDS)
         if answer is None:
-            answer = _make_edits(config.study, requests, request, compose_stored)
+            answer = _make_edits(config.study, requests, request, stored)
     if not answer.done:
         raise ConfigError(answer.text)
     lines = answer.text.split("; ")
@@ -75,7 +72,7 @@ def _make_edits(
     study: StudyConfig,
     requests: RequestQueue,
     request: StudyRequest,
-    compose_stored: ComposeStored,
+    stored: StoredSettings,
 ) -> RequestAnswer:
     """Make the pending edits of a study on which no sweep works, and return the answer to
     `request`.
@@ -87,7 +84,7 @@ def _make_edits(
         with nullcontext() if study.shared else StudyDirectory.open(study, must_exist=True):
             for pending in requests.pending():
                 if pending.kind == EDIT:
-                    requests.answer(pending, _make_edit(study, pending, compose_stored))
+                    requests.answer(pending, _make_edit(study, pending, stored))
     except StudyInUseError:
         pass  # another command or sweep has come in between, which answers
     answer = requests.wait_for_answer(request, ANSWER_SECONDS)
@@ -100,9 +97,7 @@ def _make_edits(
     return answer
 
 
-def _make_edit(
-    study: StudyConfig, request: StudyRequest, compose_stored: ComposeStored
-) -> RequestAnswer:
+def _make_edit(study: StudyConfig, request: StudyRequest, stored: StoredSettings) -> RequestAnswer:
     """Make an edit as a sweep would. Raises StorageError."""
     from automl.running.prepare.edited_study import edit_study
     from automl.running.prepare.preparation import prepare_study
@@ -110,7 +105,7 @@ def _make_edit(
 
     path = study_path(study)
     while True:
-        fetched, config = fetch_shared_study(study), compose_stored()
+        fetched, config = fetch_shared_study(study), stored.compose()
         edits = read_edits(StudyFiles(path).events)
         if fetched is not None and edits != fetched.edits:
             raise StudyInUseError(f"{path}: another process brings the folder up to date")

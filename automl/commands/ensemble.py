@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import deliver_evaluation, open_event_log
-from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import StudyDirectory, settle_place_unlocked, study_command
@@ -21,8 +21,9 @@ from automl.running.prepare.preparation import prepare_study
 from automl.terminal.machine_output import write_answer
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Write `ensemble.pt` into the study, and deliver its scores to MLflow. Raises AutoMLError."""
+    config = call.config
     refuse_user_models(config)
     path = study_path(config.study)
     place = settle_place_unlocked(path, config.study)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.evaluation_scores import Judge, ScoringResult, score_models
 from automl.commands.models.study_opening import (
     deliver_evaluation,
@@ -278,9 +279,9 @@ def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> s
     return f"{figure(low)} to {figure(high)}"
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Score the models, print the scores and keep them. Raises AutoMLError."""
-    event = evaluate_models(config, say_on_stdout)
+    event = evaluate_models(call.config, say_on_stdout)
     write_answer({"evaluation": event, "rows": event.rows, "models": event.models})
     return 0
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from automl.config import Config, ExecutionKind
+from automl.commands.command_call import CommandCall
+from automl.config import ExecutionKind
 from automl.errors import ConfigError
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print a table and a sentence of advice. Raises AutoMLError."""
-    if not config.space:
+    if not call.config.space:
         raise ConfigError(
             "space: it is empty, so that there is no trial to time. Choose one, such as "
             "space=mlp, or name params: space.width=32,64"
@@ -26,6 +27,6 @@ def run(config: Config, stored_config: str) -> int:
     from automl.commands.gain_report import print_gain_report
 
     # Here every training is a process that can be ended, whatever `execution` a sweep would use.
-    execution = replace(config.execution, kind=ExecutionKind.workers)
-    print_gain_report(replace(config, execution=execution))
+    execution = replace(call.config.execution, kind=ExecutionKind.workers)
+    print_gain_report(replace(call.config, execution=execution))
     return 0

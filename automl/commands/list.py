@@ -12,7 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from automl.config import UNLIMITED_N_TRIALS, Config, StudyConfig
+from automl.commands.command_call import CommandCall
+from automl.config import UNLIMITED_N_TRIALS, StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.texts import fit_line
@@ -25,9 +26,9 @@ _MAX_WORD = 40
 """The largest number of characters that are shown of a metric or a state."""
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print a row for each study. Raises ConfigError where there is none."""
-    folder, studies = Path(config.study.dir), _stored_studies(config.study)
+    folder, studies = Path(call.config.study.dir), _stored_studies(call.config.study)
     try:
         names = _names(folder)
     except FileNotFoundError:

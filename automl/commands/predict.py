@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.row_scorer import RowScorer, make_scorer
 from automl.commands.models.which_model import (
     TableModel,
@@ -42,8 +43,9 @@ N_SHOWN = 5
 T = TypeVar("T")
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Write `predict.output`, with a row for each row of `predict.input`. Raises AutoMLError."""
+    config = call.config
     console, path = open_console(), study_path(config.study)
     input_path, output = _input_and_output(config)
     choice = choose_model(config, "predict")
@@ -137,7 +139,7 @@ def _score(
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
-                *(file, classes, kept_columns), parquet=parquet, threshold=predictor.threshold
+                file, classes, kept_columns, parquet=parquet, threshold=predictor.threshold
             )
         )
         verbatim = predictor.columns.verbatim

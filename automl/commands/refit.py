@@ -10,6 +10,7 @@ import os
 from contextlib import ExitStack
 from dataclasses import replace
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import find_model_trial, with_named_trial
 from automl.commands.sweep import loading
@@ -20,12 +21,13 @@ from automl.record.study_record import StudyRecord
 from automl.terminal.machine_output import write_answer
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Train the winner again and write `refit.pt` into the study. The same command resumes an
     interrupted refit. Raises AutoMLError."""
     from automl.running.prepare.early_refusals import refuse_early
     from automl.running.prepare.refit_task import make_refit_task, refuse_unfit_settings
 
+    config = call.config
     refuse_unfit_settings(config)
     path = study_path(config.study).absolute()  # an objective may change the directory
     fetch_shared_study(config.study)
@@ -42,7 +44,7 @@ def run(config: Config, stored_config: str) -> int:
             deliverer = warm.enter_context(warm_up_processes(config))
             from automl.running.refit.refit_run import run_refit
 
-        code = run_refit(task, stored_config, deliverer)
+        code = run_refit(task, call.stored_config, deliverer)
     if code == 0:
         model = StudyFiles(path).refit
         written = os.path.relpath(model) if model.exists() else None

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.commands.export import make_package, refuse_unservable_format
+from automl.commands.command_call import CommandCall
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
     choose_alias,
     model_description,
 )
+from automl.commands.models.served_package import make_package, refuse_unservable_format
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import (
     TableModel,
@@ -143,9 +144,9 @@ class RegistrationResult:
         return {"name": self.name, "version": self.version, "alias": self.model_alias.alias}
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Register the model and print its version. Raises AutoMLError."""
-    write_answer(register_model(config, say_on_stdout).answer)
+    write_answer(register_model(call.config, say_on_stdout).answer)
     return 0
 
 

@@ -27,15 +27,16 @@ from pathlib import Path
 from typing import Any
 
 from automl.commands import refit
-from automl.commands.export import (
+from automl.commands.command_call import CommandCall
+from automl.commands.models.champion import judged_metric, shown_score
+from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
+from automl.commands.models.served_package import (
     file_sha256,
     find_package,
     make_package,
     package_folder,
     refuse_unservable_format,
 )
-from automl.commands.models.champion import judged_metric, shown_score
-from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
 from automl.commands.models.study_opening import deliver_evaluation
 from automl.commands.models.which_model import (
     best_checkpoint_file,
@@ -229,12 +230,13 @@ class _SweepUnfinishedError(Exception):
         self.code = code
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Do the steps that are not done, and print all. Raises AutoMLError, after which the same
     command goes on."""
+    config = call.config
     _refuse_other_models(config)
     refuse_unservable_format(config)
-    release = _WinnerRelease(config, stored_config)
+    release = _WinnerRelease(config, call.stored_config)
     rows: list[Row] = []
     start_seconds, code = time.monotonic(), 0
     try:
@@ -353,7 +355,7 @@ class _WinnerRelease:
         return self._refit.exists() and file_sha256(self._refit) == made.get(REFIT_MODEL_FILE)
 
     def _train_winner_again(self) -> tuple[str, StepProducts]:
-        code = refit.run(self._config, self._stored)
+        code = refit.run(CommandCall(self._config, self._stored))
         if code:
             raise _SweepUnfinishedError(code)
         settings = self._config.refit

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config
 from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_files import StudyFiles
@@ -28,8 +28,9 @@ from automl.terminal.study_view import StudyStatus, read_status
 from automl.trial import StudyEdited
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
+    config = call.config
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
     if config.status.trial is not None:

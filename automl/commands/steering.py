@@ -16,8 +16,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study, open_requests
 from automl.config import Config, ObjectiveKind, StudyConfig, ToldState
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
@@ -44,8 +45,9 @@ ANSWER_SECONDS = 5.0
 or a slow disk."""
 
 
-def enqueue(config: Config, stored_config: str) -> int:
+def enqueue(call: CommandCall) -> int:
     """Have the study try the points of `enqueue.params` and `enqueue.file`. Raises AutoMLError."""
+    config = call.config
     given = config.enqueue
     points = [dict(given.params)] if given.params else []
     points += [] if given.file is None else _read_points(Path(given.file))
@@ -108,8 +110,9 @@ def _value(text: str) -> Any:
     return text
 
 
-def stop(config: Config, stored_config: str) -> int:
+def stop(call: CommandCall) -> int:
     """Stop a trial of the study, or its sweep as Ctrl-C does. Raises AutoMLError."""
+    config = call.config
     path, trial = find_study(config.study), config.stop.trial
     arguments = {"trial": trial, "as": config.stop.outcome.name}
     if trial is None:
@@ -137,9 +140,9 @@ def _check_stoppable(path: Path, trial: int, n_trials: int) -> None:
         )
 
 
-def pause(config: Config, stored_config: str) -> int:
+def pause(call: CommandCall) -> int:
     """Have the study's sweep start no more trials. Raises AutoMLError."""
-    return ask_sweep(find_study(config.study), config.study, "pause", {})
+    return ask_sweep(find_study(call.config.study), call.config.study, "pause", {})
 
 
 def ask_sweep(
@@ -209,22 +212,19 @@ def _study_at(path: Path, study: StudyConfig) -> StudyConfig:
     return StudyConfig(name=path.name, dir=study.dir, storage=study.storage)
 
 
-ComposeStored: TypeAlias = Callable[[], Config]
-"""Composes the settings that the study has; None: the command line gives no others."""
-
-
-def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+def ask(call: CommandCall) -> int:
     """Give out trials of the study, which is begun where there is none. Raises AutoMLError."""
+    config = call.config
     path, study = study_path(config.study), config.study
     if path.exists():
-        _refuse_changes("ask", config, compose_stored)
+        _refuse_changes("ask", call)
     elif not config.space:
         raise ConfigError(
             f"study.name={path.name}: there is no such study in {study.dir}; "
             f"{existing_studies_text(path.parent)}. Begin it with its space: "
             "space='{temperature: {low: 20, high: 80}}'"
         )
-    answer = ask_outside(config, stored_config)
+    answer = ask_outside(config, call.stored_config)
     trials = answer.values["trials"]
     for trial in trials:
         say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
@@ -235,29 +235,29 @@ def ask(config: Config, stored_config: str, compose_stored: ComposeStored | None
     return 0
 
 
-def tell(config: Config, stored_config: str, compose_stored: ComposeStored | None) -> int:
+def tell(call: CommandCall) -> int:
     """Record what is told of a trial, and print what becomes of it. Raises AutoMLError."""
-    _refuse_changes("tell", config, compose_stored)
-    answer = tell_outside(config, stored_config)
+    _refuse_changes("tell", call)
+    answer = tell_outside(call.config, call.stored_config)
     say_on_stdout(answer.text)
-    write_answer({"study": config.study.name, **answer.values})
+    write_answer({"study": call.config.study.name, **answer.values})
     return 0
 
 
-def changed_settings(config: Config, compose_stored: ComposeStored | None) -> list[str]:
+def changed_settings(call: CommandCall) -> list[str]:
     """Return the keys of the settings that are not those of the study."""
-    if compose_stored is None:
+    if call.stored_settings is None:
         return []
-    before, now = flat_settings(compose_stored()), flat_settings(config)
+    before, now = flat_settings(call.stored_settings.compose()), flat_settings(call.config)
     return [key for key in {**before, **now} if before.get(key) != now.get(key)]
 
 
-def _refuse_changes(command: str, config: Config, compose_stored: ComposeStored | None) -> None:
+def _refuse_changes(command: str, call: CommandCall) -> None:
     """Raise ConfigError for settings that are not those of the study."""
-    if changed := changed_settings(config, compose_stored):
+    if changed := changed_settings(call):
         raise ConfigError(
             f"{command}: {', '.join(changed)}: not as the study has it. Leave it out, or change it "
-            f"for all further trials: {study_command('edit', config.study)} …"
+            f"for all further trials: {study_command('edit', call.config.study)} …"
         )
 
 

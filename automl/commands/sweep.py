@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from automl.commands.command_call import CommandCall
 from automl.config import Config
 from automl.objectives.function_call import CalledFunction
 from automl.record.signal_receiver import receive_signals
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from automl.running.prepare.refit_task import RefitTask
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Run a new study, or the study `study.name`, by these settings. Raises AutoMLError."""
-    return load_and_run_sweep(config, stored_config, resume=False)
+    return load_and_run_sweep(call.config, call.stored_config, resume=False)
 
 
 def load_and_run_sweep(

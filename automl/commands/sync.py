@@ -6,8 +6,8 @@ those of other sweeps. The file is short because each command is a file of its o
 
 from __future__ import annotations
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config
 from automl.record.studies import study_path
 from automl.record.study_directory import settle_place_unlocked
 from automl.tracking.deliver.delivery import deliver_study
@@ -15,8 +15,9 @@ from automl.tracking.deliver.process import SharedDeliveryJob
 from automl.tracking.view.run_update import StudyRef
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Deliver all events of a study's log that MLflow does not have yet. Raises AutoMLError."""
+    config = call.config
     directory = study_path(config.study)
     fetch_shared_study(config.study)
     place = settle_place_unlocked(directory, config.study)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import Config, TableFormat
+from automl.config import TableFormat
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
@@ -17,8 +18,9 @@ from automl.terminal.machine_output import wants_answer, write_answer
 from automl.terminal.study_view import copy_note
 
 
-def run(config: Config, stored_config: str) -> int:
+def run(call: CommandCall) -> int:
     """Print the table, or write it to `trials.output`. Raises AutoMLError."""
+    config = call.config
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
     record = read_study(path)

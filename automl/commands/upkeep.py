@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from automl.commands.command_call import CommandCall
 from automl.config import Config, StudyConfig, TrackingConfig, TrackingStore
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.disk import write_durably
@@ -39,9 +40,9 @@ if TYPE_CHECKING:
     from automl.tracking.deliver.mlflow_runs import MlflowRuns
 
 
-def rename(config: Config, stored_config: str) -> int:
+def rename(call: CommandCall) -> int:
     """Give the study the name `study.new_name`, in its folder and in MLflow. Raises AutoMLError."""
-    study, new_name = config.study, config.study.new_name
+    study, new_name = call.config.study, call.config.study.new_name
     if new_name is None:
         raise ConfigError("rename needs the name that the study gets: study.new_name=NAME.")
     if study.storage is not None:
@@ -56,15 +57,15 @@ def rename(config: Config, stored_config: str) -> int:
     with StudyDirectory.open(study, must_exist=True):
         _move_folder(directory, study_path(renamed))
     say_on_stdout(f"study {study.name} is now {new_name}")
-    _rename_in_mlflow(replace(config, study=renamed))
+    _rename_in_mlflow(replace(call.config, study=renamed))
     write_answer({"name": new_name, "former_name": study.name})
     return 0
 
 
-def clone(config: Config, stored_config: str) -> int:
+def clone(call: CommandCall) -> int:
     """Make the study `study.new_name`, which has no trials yet and the settings of `study.name`,
     with the changes of the command line. Raises AutoMLError."""
-    study, new_name = config.study, config.study.new_name
+    study, new_name = call.config.study, call.config.study.new_name
     if new_name is None:
         raise ConfigError("clone needs the name of the new study: study.new_name=NAME.")
     target = replace(study, name=new_name, new_name=None)
@@ -77,7 +78,7 @@ def clone(config: Config, stored_config: str) -> int:
         )
     with StudyDirectory.open(target, must_exist=False) as directory:
         try:
-            write_durably(directory.files.config, stored_config)
+            write_durably(directory.files.config, call.stored_config)
         except OSError as error:
             raise StorageError(
                 f"{directory.files.config} cannot be written ({error.strerror}): make room or mend "
@@ -122,11 +123,12 @@ def _rename_in_mlflow(config: Config) -> None:
         say_on_stdout(f"MLflow has not got the new name yet: {error} Then: {command}")
 
 
-def delete(config: Config, stored_config: str) -> int:
+def delete(call: CommandCall) -> int:
     """Delete the study and its runs in MLflow, if the user agrees. Raises AutoMLError.
 
     What was deleted before an error stays deleted; the same command goes on.
     """
+    config = call.config
     study = config.study
     with StudyDirectory.open(study, must_exist=True) as directory:
         if not (config.delete.yes or _is_confirmed(directory.files, config)):

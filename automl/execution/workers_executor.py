@@ -74,8 +74,12 @@ class WorkersExecutor:
         assert first is not None, "an executor is called with a trial in its feed"
         with self._worker(placement) as worker:
             supervision = ExecutionSupervisor(
-                *(worker, feed, on_events, on_unjudged),
-                *(self._limits, self._warn_once),
+                worker=worker,
+                feed=feed,
+                on_events=on_events,
+                on_unjudged=on_unjudged,
+                limits=self._limits,
+                warn=self._warn_once,
             )
             with self._lock:
                 self._busy[worker] = supervision

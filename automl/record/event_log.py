@@ -212,7 +212,9 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
             except UnreadableLineError as error:
                 logger.warning(
                     "%s: the line before byte %d is no event and is left out (%s)",
-                    *(path, offset, error),
+                    path,
+                    offset,
+                    error,
                 )
                 continue
             yield event, offset

@@ -35,7 +35,9 @@ from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
     AdmittedExecution,
     DevicesRead,
+    ExecutionStart,
     LoopMessage,
+    PackKind,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
@@ -54,12 +56,12 @@ from automl.running.sweep_lines import DeclaredMemoryAdvice, greeting_lines, int
 from automl.running.sweep_view import SweepViewer
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.cpu_probe import open_cpu_prober, open_pace_model
-from automl.running.trials.executions import ExecutionPool, ExecutionStarter
+from automl.running.trials.executions import ExecutionPool
 from automl.running.trials.param_questions import open_questions
 from automl.running.trials.program_peaks import ProgramPeaks
+from automl.running.trials.promotions import TrialPromotions
 from automl.running.trials.steering import StartConditions, StudySteering
 from automl.running.trials.surveyor import NoSurveys, TrialSurveyor
-from automl.running.trials.sweep_trials import SweepTrials
 from automl.terminal.live_display import Display, ViewFailureLog
 from automl.terminal.view import write_view
 from automl.trial import (
@@ -72,6 +74,7 @@ from automl.trial import (
     SweepStarted,
     TooLargeOutcome,
     TrialOutcome,
+    TrialSpec,
     TrialStarted,
     TrialState,
 )
@@ -82,7 +85,8 @@ STATUS_SECONDS = 1.0
 
 
 class SweepRunner:
-    """Runs the loop over the real parts, and hears of the outcomes (`OutcomeListener`)."""
+    """Runs the loop over the real parts. It supplies and starts trials and hears of outcomes, for
+    which the loop has three of its ports."""
 
     def __init__(
         self,
@@ -129,43 +133,47 @@ class SweepRunner:
             free_workers=parts.executor.close,
         )
         self.features = SweepFeatures(site, view_failures)
-        self._trials = SweepTrials(parts, display.say, self.features.trial_asked)
+        self.promotions = TrialPromotions(
+            parts.study,
+            parts.directory.files,
+            display.say,
+            sees_states=not is_program and parts.states_are_here,
+            value_at_end=parts.prepared.plan.goal.value_at_end,
+        )
         self._deadline_seconds = self._trials_until_seconds()
         """When the trials have to be done (monotonic), as computed after each outcome."""
-        chooser, admission = open_pace_model(parts), config.admission
+        kinds, admission = frozenset(d.kind for d in parts.reader.addresses), config.admission
+        chooser = open_pace_model(parts.prepared, kinds, parts.log)
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
         hides_pace = bool(
             is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
         )
         self._requests = parts.prepared.make_requests()
-        specs = TrialSpecBuilder(parts)
-        self.executions = ExecutionPool(
-            parts,
-            self.carrier,
-            display.say,
-            break_off=lambda error: self.loop.break_off(error),
-            running=lambda: self.loop.snapshot().running,
+        self._starts = TrialSpecBuilder(
+            parts.study, parts.log, parts.directory.files, config.study.seed
         )
         self.surveyor: TrialSurveyor | NoSurveys = NoSurveys()
         if parts.prepared.surveys:
             self.surveyor = TrialSurveyor(
-                parts.prepared.setup, specs.spec, self._requests, self.messages.put
+                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
             )
         self._questions = open_questions(parts.study, display.say)
+        ports = LoopPorts(
+            promises=self.promises,
+            processes=parts.executor,
+            promotions=self.promotions,
+            surveys=self.surveyor,
+            trials=self,
+            starts=self,
+            outcomes=self,
+        )
         self.loop = SweepLoop(
-            ports=LoopPorts(
-                promises=self.promises,
-                processes=parts.executor,
-                trials=self._trials,
-                starts=ExecutionStarter(self.executions, specs, self.features.trial_began),
-                outcomes=self,
-                surveys=self.surveyor,
-            ),
+            ports=ports,
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=self._open_asker(),
+            asking=self._open_asker(ports),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -173,6 +181,14 @@ class SweepRunner:
             durations=make_durations(self._progress, chooser),
             governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
+        )
+        self.executions = ExecutionPool(
+            self.carrier,
+            parts.directory,
+            study=config.study,
+            n_threads=parts.n_threads,
+            display=display,
+            loop=self.loop,
         )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self._own_memory_at_start = own_memory_bytes()
@@ -192,10 +208,10 @@ class SweepRunner:
             *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
         )
 
-    def _open_asker(self) -> TrialAsker:
+    def _open_asker(self, ports: LoopPorts) -> TrialAsker:
         study, peers = self.parts.study, self.parts.store.peers
         return TrialAsker(
-            self._trials,
+            ports,
             self.parts.config.study.decided_n_trials,
             study.n_asked,
             self._questions,
@@ -234,7 +250,7 @@ class SweepRunner:
             self._begin()
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
-            self._trials.prune_rest(self.loop.snapshot(), self._end)
+            self.promotions.prune_rest(self.loop.snapshot(), self._end)
             self.features.trials_over()
 
     def _receive_signals(self) -> None:
@@ -334,6 +350,40 @@ class SweepRunner:
             readings.stop()
 
     # --- what the loop decides is done here ---
+
+    def ask(self) -> PlannedTrial | None:
+        asked = None if self.parts.outside.only else self.parts.study.ask()
+        if asked is None:
+            return None
+        trial = PlannedTrial(asked.number, asked.params)
+        for line in self.features.trial_asked(trial):
+            self.display.say(line)
+        return trial
+
+    def n_may_pend(self) -> int | None:
+        counts = self.parts.study.counts()
+        n_known = sum(n for s, n in counts.items() if s.is_final or s is TrialState.PAUSED)
+        return self.parts.prepared.sampler.n_may_pend(n_known)
+
+    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
+        if not self.parts.executor.can.packs:
+            return None
+        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
+        return None if pack is None else PackKind(*pack)
+
+    def submit(self, start: ExecutionStart) -> None:
+        specs = [self._begun(waiting.trial) for waiting in start.group]
+        self.executions.start(start.key, specs, start.placement, start.request)
+
+    def feed(self, key: int, trial: PlannedTrial) -> None:
+        self.executions.add(key, self._begun(trial))
+
+    def _begun(self, trial: PlannedTrial) -> TrialSpec:
+        self.features.trial_began(trial, time.monotonic())
+        return self._starts.begin(trial)
+
+    def stop_trials(self, reason: StopReason) -> None:
+        self.executions.stop(reason)
 
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""

@@ -29,7 +29,7 @@ from automl.search.param_suggestions import params_within_space
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers.by_optuna import ParamsProposer
 from automl.search.samplers.random import IndependentSampler
-from automl.search.samplers.sampler import OpenStudy, Sampler
+from automl.search.samplers.sampler import OpenStudy, Sampler, SamplerInputs
 from automl.search.search_space import SearchSpace
 from automl.trial import Direction, Params, ParamValue, StudyEdited, StudyMetrics
 
@@ -261,6 +261,5 @@ class StudyRules:
         possible = [params_within_space(space, params) for params in enqueued]
         is_empty = self.asks_for_params and not optuna_distributions(space)
         sampler = IndependentSampler() if is_empty else self.sampler
-        return ParamsProposer(
-            *(sampler, space, config.seed, possible, open_study, self.choice, earlier)
-        )
+        inputs = SamplerInputs(space, config.seed, possible, open_study, self.choice, earlier)
+        return ParamsProposer(sampler, inputs)

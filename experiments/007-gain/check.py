@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.commands.gain_report import sizes_to_time
 from automl.execution.child_calls import ProcessConfinement, stream_confined
 from automl.execution.worker_process import preload_fork_server

@@ -10,7 +10,8 @@ from typing import Protocol
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import ComposedConfig, compose_command
+from automl.cli.command_steps import compose_command
+from automl.cli.compose import ComposedConfig
 from automl.errors import ConfigError
 
 

@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from automl.cli.arguments import CommandLine, parse_command_line
 from automl.cli.command_registry import conf_dir
-from automl.cli.compose import ComposedConfig, compose_command
+from automl.cli.command_steps import compose_command
+from automl.cli.compose import ComposedConfig
 from automl.cli.hydra_application import (
     application_base_config,
     application_study_name,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import CommandLine, parse_command_line
-from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
+from automl.cli.command_steps import run_command
 from automl.errors import ConfigError
 from tests.cli.conftest import Compose
 
@@ -136,5 +136,5 @@ def test_an_error_names_the_key_that_was_typed(
     study.mkdir(parents=True)
     study.joinpath("config.yaml").write_text(composed("study.name=a").stored_config)
     with pytest.raises(ConfigError) as refused:
-        run(parse_command_line(words))
+        run_command(parse_command_line(words))
     assert str(refused.value).startswith(message)

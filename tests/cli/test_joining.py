@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
-from automl.cli.joined_settings import compare_with_stored
+from automl.cli.base import compare_with_stored
 from automl.cli.stored_config import NOT_STORED_TEXT
 
 
-def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> str:
-    """Return the text of a stored config, as far as it is compared."""
+def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
+    """Return a stored config, as far as it is compared."""
     defaults = ["config_schema", {"sampler": f"{sampler}_schema"}, {"pruner": "none_schema"}]
     study = {"checkpoints": checkpoints}
-    text: str = yaml.safe_dump(
-        {"defaults": defaults, "sampler": values, "pruner": {}, "study": study}
-    )
-    return text
+    return {"defaults": defaults, "sampler": values, "pruner": {}, "study": study}
 
 
 NOTHING: tuple[list[str], list[str]] = ([], [])

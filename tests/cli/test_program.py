@@ -110,7 +110,7 @@ def test_composing_and_refusing_load_nothing_heavy() -> None:
 import json, sys
 from automl.cli import main
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 compose_command(parse_command_line(["data=digits", "space.lr=1,2"]))
 codes = [main(["study.n_trialz=3"]), main(["fly"]), main(["data=csv"])]
 json.dump([codes, [name for name in {HEAVY!r} if name in sys.modules]], sys.stdout)

@@ -14,14 +14,9 @@ FOLDER = Path(automl.commands.__file__).parent
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_a_command_is_a_file_with_a_function_that_takes_a_config(command: Command) -> None:
+def test_a_command_is_a_file_with_a_function_that_takes_a_call(command: Command) -> None:
     takes = inspect.signature(command.load()).parameters.values()
-    settings = {
-        "edit": ["Config", "ComposeStored"],
-        **{name: ["ComposeStored | None"] for name in ("ask", "tell", "resume")},
-    }
-    more = settings.get(command.name, [])
-    assert [str(parameter.annotation) for parameter in takes] == ["Config", "str", *more]
+    assert [str(parameter.annotation) for parameter in takes] == ["CommandCall"]
 
 
 def test_a_line_without_a_word_has_a_command() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from automl.admission.accounting.account import make_account
 from automl.admission.accounting.ledger import DeviceLedgerPage
+from automl.commands.command_call import CommandCall
 from automl.commands.devices import print_accounts, print_nodes, run
 from automl.config import (
     Config,
@@ -25,7 +26,7 @@ GIB = 2**30
 
 
 def test_the_host_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(Config(devices=DevicesConfig(kind=DevicesKind.host)), "") == 0
+    assert run(CommandCall(Config(devices=DevicesConfig(kind=DevicesKind.host)))) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["device", "total", "free"]
     assert row.startswith("host  cpu  ")
@@ -37,7 +38,7 @@ def test_a_cluster_of_its_own_is_not_started_for_it(capsys: pytest.CaptureFixtur
         execution=ExecutionConfig(kind=ExecutionKind.ray),
         ray=RayConfig("local"),
     )
-    assert run(config, "") == 0
+    assert run(CommandCall(config)) == 0
     _, row = capsys.readouterr().out.splitlines()
     assert row.startswith("host  cpu  "), "it would have this machine alone"
 

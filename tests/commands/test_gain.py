@@ -10,7 +10,7 @@ import pytest
 import automl.commands.gain_report
 from automl.cli import main
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from tests.end_to_end.conftest import snapshot
 from tests.running.trials import timed_objectives
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.commands.command_call import CommandCall
 from automl.commands.list import age_text, hours_text, run
 from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
@@ -38,7 +39,7 @@ def make_study(path: Path, view: SweepView | None, age_seconds: float = 0.0) -> 
 
 def rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
     """The words of each row below the head."""
-    assert run(config(folder), "") == 0
+    assert run(CommandCall(config(folder))) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["study", "state", "trials", "failed", "best", "device-h", "age"]
     return [line.split() for line in lines]
@@ -84,7 +85,7 @@ def test_on_a_narrow_terminal_the_metrics_name_is_cut_and_its_value_is_not(
     best = BestRow(3, 0.98765, {})
     view = replace(VIEW, metric="val_balanced_accuracy", best=best, device_seconds=44_000.0)
     make_study(tmp_path / "wise-gecko-of-gold", replace(view, ended="done"))
-    assert run(config(tmp_path), "") == 0
+    assert run(CommandCall(config(tmp_path))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert max(map(len, lines)) <= 80 + len("\x1b[1m\x1b[0m")
@@ -94,7 +95,7 @@ def test_on_a_narrow_terminal_the_metrics_name_is_cut_and_its_value_is_not(
 def test_the_best_value_has_its_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = replace(VIEW, best=BestRow(3, 0.5, {}, standard_error=0.0123))
     make_study(tmp_path / "sure", view)
-    assert run(config(tmp_path), "") == 0
+    assert run(CommandCall(config(tmp_path))) == 0
     assert " 0.5 ± 0.012 " in capsys.readouterr().out
 
 
@@ -116,7 +117,7 @@ def test_what_a_stranger_wrote_is_one_line_and_no_order_to_the_terminal(
 ) -> None:
     odd = "[/b]\x1b[2J\n" + "x" * 1_000
     make_study(tmp_path / "a\x1b[2J\nb", replace(VIEW, metric=odd, ended=odd))
-    assert run(config(tmp_path), "") == 0
+    assert run(CommandCall(config(tmp_path))) == 0
     _, line = capsys.readouterr().out.splitlines()
     assert line.startswith("a�[2J b  [/b]�[2J")
     assert len(line) < 150
@@ -125,13 +126,13 @@ def test_what_a_stranger_wrote_is_one_line_and_no_order_to_the_terminal(
 def test_no_study_is_said_as_status_says_it(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ConfigError, match="holds no study yet; start one: python -m automl"):
-            run(config(folder), "")
+            run(CommandCall(config(folder)))
 
 
 def test_a_file_is_no_folder_of_studies(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be read"):
-        run(config(tmp_path / "file"), "")
+        run(CommandCall(config(tmp_path / "file")))
 
 
 def test_what_may_not_be_looked_into_says_so_and_hides_no_other(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from automl.cli.command_registry import COMMANDS
 from automl.cli.config_keys import all_config_keys
+from automl.commands.command_call import CommandCall
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 from tests.commands.test_archiving import make_study
@@ -34,5 +35,5 @@ def test_what_is_no_file_is_refused_and_stays(tmp_path: Path, key: str, by_link:
         settings = replace(settings, input="rows.csv")
     config = replace(config, **{command: settings})
     with pytest.raises(ConfigError, match=f"^{key}={typed}: this is a pipe"):
-        COMMANDS[command].load()(config, "")
+        COMMANDS[command].load()(CommandCall(config))
     assert stat.S_ISFIFO(path.stat().st_mode)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from automl.api.study_handle import StudyHandle
 from automl.commands import compare, trials
 from automl.commands import list as list_command
+from automl.commands.command_call import CommandCall
 from automl.config import CompareConfig, Config, StudyConfig
 from automl.record.event_log import encode_event
 from automl.record.lease import this_holder
@@ -132,9 +133,9 @@ def test_tables_and_the_handle_say_that_a_copy_is_old(tmp_path: Path) -> None:
         assert "its database was not asked (study.storage=… asks it)" in said
 
 
-def _printed(run: Callable[[Config, str], int], config: Config) -> tuple[str, str]:
+def _printed(run: Callable[[CommandCall], int], config: Config) -> tuple[str, str]:
     """Return what a command prints on stdout, and on stderr."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        assert run(config, "") == 0
+        assert run(CommandCall(config)) == 0
     return out.getvalue(), err.getvalue()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.commands.command_call import CommandCall
 from automl.commands.status import print_status, run
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory
@@ -38,7 +39,7 @@ from tests.terminal.test_view import VIEW
 
 def test_a_dead_sweep_is_told_apart(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_view(study / "status.json", replace(VIEW, time=time.time()))
-    assert run(config(study.parent), "") == 0
+    assert run(CommandCall(config(study.parent))) == 0
     said = capsys.readouterr().out
     assert "8/20" in said
     assert "interrupted" in said.splitlines()[-1]
@@ -48,7 +49,7 @@ def test_a_dead_sweep_is_told_apart(study: Path, capsys: pytest.CaptureFixture[s
 def test_a_living_sweep_is_not(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_view(study / "status.json", replace(VIEW, time=time.time()))
     with StudyDirectory.open(config(study.parent, study.name).study, must_exist=True):
-        assert run(config(study.parent), "") == 0
+        assert run(CommandCall(config(study.parent))) == 0
     assert "resume" not in capsys.readouterr().out
 
 
@@ -60,7 +61,7 @@ def test_the_node_of_each_device_and_trial_is_named(
     view = replace(VIEW, time=time.time(), running=(running,), devices=hosts)
     write_view(study / "status.json", view)
     with StudyDirectory.open(config(study.parent, study.name).study, must_exist=True):
-        assert run(config(study.parent), "") == 0
+        assert run(CommandCall(config(study.parent))) == 0
     said = capsys.readouterr().out
     assert "\ncpu host of node-a  " in said
     assert "\n8      cpu of node-b  12 s  3     val_loss 1" in said
@@ -68,7 +69,7 @@ def test_the_node_of_each_device_and_trial_is_named(
 
 def test_an_ended_sweep_says_how(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_view(study / "status.json", replace(VIEW, time=time.time(), ended="done"))
-    assert run(config(study.parent), "") == 0
+    assert run(CommandCall(config(study.parent))) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("done, ")
 
 
@@ -91,7 +92,7 @@ def test_a_killed_sweep_is_told_to_its_last_event(
     with EventLog.open(study / "events.log") as log:
         for event in EVENTS:
             log.append(event)
-    assert run(config(study.parent), "") == 0
+    assert run(CommandCall(config(study.parent))) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "2/20 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
     assert "running" not in said
@@ -119,7 +120,7 @@ def test_a_lost_or_damaged_view_is_named_and_the_log_tells_the_rest(
         status.write_text(
             text.replace('"n_trials": 20', '"n_trials": 60') if damage == "one bit" else text[:99]
         )
-    assert run(config(study.parent), "") == 0
+    assert run(CommandCall(config(study.parent))) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert ("status.json cannot be read" in said) == (damage != "gone")
     assert "2/40 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
@@ -139,7 +140,7 @@ def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFi
         log.append(EnsembleBuilt(9.0, 1000, weights, {"loss": 0.25}, {}))
 
     def said() -> str:
-        assert run(config(study.parent), "") == 0
+        assert run(CommandCall(config(study.parent))) == 0
         return " ".join(capsys.readouterr().out.split())
 
     assert "ensemble of" not in said(), "its file is no longer there"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from automl.commands.command_call import CommandCall
 from automl.commands.list import run as list_studies
 from automl.commands.steering import enqueue, pause, stop
 from automl.config import Config, EnqueueConfig, StopConfig
@@ -38,7 +39,7 @@ def points(study: Path) -> list[Any]:
 
 def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = EnqueueConfig(params={"lr": 0.5})
-    assert enqueue(of_study(study, enqueue=given), "") == 0
+    assert enqueue(CommandCall(of_study(study, enqueue=given))) == 0
     assert points(study) == [[{"lr": 0.5}]]
     assert f"automl resume study.name={study.name}" in capsys.readouterr().out
 
@@ -50,21 +51,21 @@ def test_the_total_has_room_for_all_points_that_wait(
     of_two = replace(of_study(study), study=replace(of_study(study).study, n_trials=2))
     write(study, *(TrialStarted(n, 1.0, {"lr": 0.5}, "cpu") for n in range(2)))
     for n_points in (1, 2, 3):
-        enqueue(replace(of_two, enqueue=EnqueueConfig(params={"lr": 0.5})), "")
+        enqueue(CommandCall(replace(of_two, enqueue=EnqueueConfig(params={"lr": 0.5}))))
         assert f"study.n_trials={2 + n_points}\n" in capsys.readouterr().out
 
 
 def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text("lr,opt\n0.5,sgd\n1e-3,\n")
-    enqueue(of_study(study, enqueue=EnqueueConfig(file=str(file))), "")
+    enqueue(CommandCall(of_study(study, enqueue=EnqueueConfig(file=str(file)))))
     assert points(study) == [[{"lr": 0.5, "opt": "sgd"}, {"lr": 0.001}]]
 
 
 def test_a_table_of_trials_is_a_file_of_points(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "trials.csv"
     file.write_text("trial,state,value,params.lr,params.opt\n3,finished,0.25,0.5,adam\n")
-    enqueue(of_study(study, enqueue=EnqueueConfig(file=str(file))), "")
+    enqueue(CommandCall(of_study(study, enqueue=EnqueueConfig(file=str(file)))))
     assert points(study) == [[{"lr": 0.5, "opt": "adam"}]]
 
 
@@ -82,14 +83,14 @@ def test_points_that_cannot_be_tried_are_refused(
     study: Path, given: EnqueueConfig, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        enqueue(of_study(study, enqueue=given), "")
+        enqueue(CommandCall(of_study(study, enqueue=given)))
     assert points(study) == []
 
 
 def test_where_no_sweep_works_there_is_nothing_to_stop_or_to_pause(study: Path) -> None:
     for command in (stop, pause):
         with pytest.raises(ConfigError, match="no sweep works on study"):
-            command(of_study(study), "")
+            command(CommandCall(of_study(study)))
     assert FolderRequestQueue(study).pending() == []
 
 
@@ -105,7 +106,7 @@ def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) 
     ending = threading.Thread(target=end_when_asked)
     ending.start()
     with pytest.raises(ConfigError, match="no sweep works on study"):
-        pause(named, "")
+        pause(CommandCall(named))
     ending.join(60)
 
 
@@ -116,7 +117,7 @@ def test_a_trial_that_has_ended_is_not_stopped_whoever_holds_the_study(study: Pa
         StudyDirectory.open(named.study, must_exist=True),  # a sweep that delivers to MLflow
         pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"),
     ):
-        stop(named, "")
+        stop(CommandCall(named))
     assert FolderRequestQueue(study).pending() == []
 
 
@@ -136,8 +137,8 @@ def test_a_sweep_that_is_suspended_is_named_and_nothing_waits_for_it(
         try:
             os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
             with pytest.raises(AutoMLError, match=rf"kill -CONT {holder.pid}, then ask again"):
-                pause(named, "")
-            assert list_studies(named, "") == 0
+                pause(CommandCall(named))
+            assert list_studies(CommandCall(named)) == 0
         finally:
             holder.kill()
     assert FolderRequestQueue(study).pending() == [], "it must not be done when the sweep wakes"
@@ -147,9 +148,9 @@ def test_a_sweep_that_is_suspended_is_named_and_nothing_waits_for_it(
 def test_a_trial_is_stopped_by_the_next_sweep_if_it_has_not_ended(study: Path) -> None:
     write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
     with pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"):
-        stop(of_study(study, stop=StopConfig(trial=0)), "")
+        stop(CommandCall(of_study(study, stop=StopConfig(trial=0))))
     with pytest.raises(ConfigError, match=r"stop\.trial=99: there is no such trial"):
-        stop(of_study(study, stop=StopConfig(trial=99)), "")
-    assert stop(of_study(study, stop=StopConfig(trial=1)), "") == 0
+        stop(CommandCall(of_study(study, stop=StopConfig(trial=99))))
+    assert stop(CommandCall(of_study(study, stop=StopConfig(trial=1)))) == 0
     (request,) = FolderRequestQueue(study).pending()
     assert (request.kind, request.arguments) == ("stop", {"trial": 1, "as": "pruned"})

@@ -11,6 +11,7 @@ import optuna
 import pytest
 
 from automl.commands.archiving import archive
+from automl.commands.command_call import CommandCall
 from automl.commands.upkeep import clone, delete, rename
 from automl.config import Config, DeleteConfig, StudyConfig, TrackingConfig
 from automl.errors import ConfigError, StudyInUseError
@@ -69,7 +70,7 @@ def experiments(shown: Shown) -> dict[str, int]:
 def test_a_renamed_study_keeps_its_trials_and_takes_its_experiment_with_it(
     study: Path, shown: Shown
 ) -> None:
-    assert rename(config(study, new_name="calm-lynx"), "") == 0
+    assert rename(CommandCall(config(study, new_name="calm-lynx"))) == 0
     assert not study.exists()
     record = read_study(study.with_name("calm-lynx"))
     assert (record.name, len(record.trials)) == ("calm-lynx", 2)
@@ -80,22 +81,24 @@ def test_a_study_is_not_renamed_onto_another(study: Path) -> None:
     other = study.with_name("calm-lynx")
     other.mkdir()
     with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
-        rename(config(study, new_name=other.name), "")
+        rename(CommandCall(config(study, new_name=other.name)))
     assert len(read_study(study).trials) == 2
 
 
 def test_a_clone_has_settings_and_no_trials_and_takes_no_name_that_exists(study: Path) -> None:
     begun = (study / "events.log").read_bytes()
-    assert clone(config(study, new_name="calm-lynx"), "study: {name: calm-lynx}\n") == 0
+    assert (
+        clone(CommandCall(config(study, new_name="calm-lynx"), "study: {name: calm-lynx}\n")) == 0
+    )
     other = study.with_name("calm-lynx")
     assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
     assert not read_study(other).trials
     with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
-        clone(config(study, new_name="calm-lynx"), "study: {}\n")
+        clone(CommandCall(config(study, new_name="calm-lynx"), "study: {}\n"))
     assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
     assert (study / "events.log").read_bytes() == begun
     with pytest.raises(ConfigError, match=r"needs the name of the new study: study\.new_name"):
-        clone(config(study), "study: {}\n")
+        clone(CommandCall(config(study), "study: {}\n"))
 
 
 def test_a_clone_takes_no_name_that_the_database_of_its_study_has(
@@ -104,7 +107,7 @@ def test_a_clone_takes_no_name_that_the_database_of_its_study_has(
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     optuna.create_study(study_name="calm-lynx", storage=url)
     with pytest.raises(ConfigError, match=r"calm-lynx: .* has a study of this name"):
-        clone(config(study, new_name="calm-lynx", storage=url), "study: {}\n")
+        clone(CommandCall(config(study, new_name="calm-lynx", storage=url), "study: {}\n"))
     assert not study.with_name("calm-lynx").exists()
 
 
@@ -112,7 +115,7 @@ def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(
     study: Path, shown: Shown
 ) -> None:
     other = make_study(study.parents[1], "other", "another-uuid")
-    assert delete(config(study), "") == 0
+    assert delete(CommandCall(config(study))) == 0
     assert not study.exists()
     assert len(read_study(other).trials) == 2
     assert experiments(shown) == {"other": 3}
@@ -123,7 +126,7 @@ def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(
 def test_runs_of_another_study_in_the_experiment_stay(study: Path, shown: Shown) -> None:
     (experiment,) = [e for e in shown.client.search_experiments() if e.name == NAME]
     kept = shown.client.create_run(experiment.experiment_id, run_name="by hand")
-    delete(config(study), "")
+    delete(CommandCall(config(study)))
     assert [run.info.run_id for run in shown.runs()] == [kept.info.run_id]
 
 
@@ -133,7 +136,7 @@ def test_nothing_is_deleted_unasked(
     unasked = replace(config(study), delete=DeleteConfig())
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
     with pytest.raises(ConfigError, match="--yes"):
-        delete(unasked, "")
+        delete(CommandCall(unasked))
     assert len(read_study(study).trials) == 2
     assert experiments(shown) == {NAME: 3}
 
@@ -143,5 +146,5 @@ def test_a_study_at_work_is_neither_renamed_nor_deleted_nor_archived(study: Path
     with StudyDirectory.open(whole.study, must_exist=True):
         for command in (rename, delete, archive):
             with pytest.raises(StudyInUseError):
-                command(whole, "")
+                command(CommandCall(whole))
     assert len(read_study(study).trials) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from automl.commands.command_call import CommandCall
 from automl.commands.devices import living_sweeps, run, snapshots_until_cluster_lost
 from automl.config import Config, DevicesConfig, DevicesKind
 from automl.errors import AutoMLError
@@ -35,7 +36,7 @@ def test_the_devices_and_the_sweeps_at_work(
     again = config(study.parent, study.name).study
     with StudyDirectory.open(again, must_exist=True) as directory:
         write_view(directory.files.status, VIEW)
-        assert run(watching(study.parent), "") == 0
+        assert run(CommandCall(watching(study.parent))) == 0
         assert living_sweeps(study.parent) == [VIEW]
     shown = capsys.readouterr().out
     assert "Stub T4 GPU-bbbb2222  NVML 0  load 0%\n" in shown
@@ -60,7 +61,7 @@ def test_a_gpu_has_its_numbers_before_its_uuid(
     loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{LARGE},{SMALL}")
-    assert run(Config(devices=DevicesConfig(kind=DevicesKind.nvml)), "") == 0
+    assert run(CommandCall(Config(devices=DevicesConfig(kind=DevicesKind.nvml)))) == 0
     head, small, large = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["CUDA", "NVML", "device"]
     assert small.split()[:3] == ["1", "0", SMALL]

@@ -67,7 +67,7 @@ WORDS = (
 PREPARED = """
 import json, sys
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.running.prepare.preparation import prepare_study
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.command_dispatch import run
 from automl.cli.command_registry import COMMANDS
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.cli.config_keys import all_config_keys
+from automl.cli.option_answers import answer_option
 from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     arguments = parse_command_line(words[3:] if words[0] == "python" else words[1:])
     if arguments.help or arguments.version or arguments.completion:
-        assert run(arguments) == 0
+        assert answer_option(arguments) == 0
     elif arguments.command in OF_A_STUDY:
         assert any(word.startswith("study.name=") for word in arguments.overrides)
     else:

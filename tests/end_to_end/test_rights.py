@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.terminal.view import SweepView, write_view
 from tests.end_to_end.program import PATIENCE_SECONDS, Done, Program
 

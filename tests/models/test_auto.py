@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import DataConfig, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset

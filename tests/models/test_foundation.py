@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import Config, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError, ConfigError

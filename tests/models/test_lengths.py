@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.compose import compose_command
+from automl.cli.command_steps import compose_command
 from automl.config import Config, DataConfig, TrainingConfig
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset

@@ -14,6 +14,7 @@ from typing import Any
 
 from automl.commands import list as list_command
 from automl.commands import report, status, trials
+from automl.commands.command_call import CommandCall
 from automl.config import Config, StatusConfig, StudyConfig
 from automl.terminal.machine_output import machine_output
 
@@ -77,20 +78,20 @@ def read_page(folder: Path, name: str) -> Page:
     return Page({row["trial"]: row for row in rows}, {word: int(n) for n, word in words})
 
 
-def answer(run: Callable[[Config, str], int], config: Config) -> dict[str, Any]:
+def answer(run: Callable[[CommandCall], int], config: Config) -> dict[str, Any]:
     """Return the answer of a command for programs."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()), machine_output():
-        assert run(config, "") == 0
+        assert run(CommandCall(config)) == 0
     found: dict[str, Any] = json.loads(out.getvalue() or "{}")
     return found
 
 
-def printed(run: Callable[[Config, str], int], config: Config) -> str:
+def printed(run: Callable[[CommandCall], int], config: Config) -> str:
     """Return what a command prints for people."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
-        assert run(config, "") == 0
+        assert run(CommandCall(config)) == 0
     return out.getvalue()
 
 

@@ -1,7 +1,8 @@
 """What a new version of a registered model is: the rows that it has not learned from, its scores
 there, and its record in the registry.
 
-Steps that were done before are left out. `champion.py` decides the version's alias.
+Steps that were done before are left out. `champion.py` decides the version's alias. Apart from
+`register.py`, since loading it loads PyTorch, which takes seconds that the user is told of.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.evaluate import evaluate_models
-from automl.commands.export import ServedPackage
 from automl.commands.models.champion import (
     LOSS_METRIC,
     ChampionComparison,
@@ -25,6 +25,7 @@ from automl.commands.models.champion import (
     version_description,
 )
 from automl.commands.models.evaluation_scores import check_same_table, rows_learned_from
+from automl.commands.models.served_package import ServedPackage
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
 from automl.config.commands import ALL_ROWS

@@ -338,7 +338,11 @@ class TrialReports:
                 logger.warning(
                     "trial %d: report(step=%d) says %s again, and otherwise (%g, then %g): the "
                     "first counts. Count steps up.",
-                    *(self.spec.trial, step, name, known[name], numbers[name]),
+                    self.spec.trial,
+                    step,
+                    name,
+                    known[name],
+                    numbers[name],
                 )
         return {name: value for name, value in numbers.items() if name not in known}
 

@@ -232,7 +232,9 @@ class ProgramTrial:
         except (ValueError, TypeError, KeyError) as error:
             logger.warning(
                 "trial %d forgets its best report of before: %s cannot be read (%s)",
-                *(self.spec.trial, self._directory / BEST_REPORT_FILE, error),
+                self.spec.trial,
+                self._directory / BEST_REPORT_FILE,
+                error,
             )
         self.record.ask()
 

@@ -261,7 +261,10 @@ class SharedRecord:
         try:
             with self._main_database.transaction() as cursor:
                 taken = study_tables.take_over_trial(
-                    *(cursor, self._study.id, self.sweep, self._gone),
+                    cursor,
+                    self._study.id,
+                    self.sweep,
+                    self._gone,
                     excluded={*self._busy(), *self.log.held},
                     unconfirmed=self._unconfirmed,
                 )

@@ -213,7 +213,9 @@ class SharedRequestQueue(RequestQueue):
                 self._ignored.add(request_id)
                 logger.warning(
                     "request %s of %s in %s is ignored: it is no request of the study's owner",
-                    *(request_id, role, self._database.where),
+                    request_id,
+                    role,
+                    self._database.where,
                 )
         return found
 

@@ -23,7 +23,7 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.running.loop.placing import TrialPlacer
-from automl.running.loop.ports import TrialSupply
+from automl.running.loop.ports import LoopPorts
 from automl.running.loop.trial_queue import TrialQueue
 from automl.trial import Params
 
@@ -56,7 +56,7 @@ class NoParamAnswers:
 class TrialAsker:
     """Counts the trials of the study and says why no new one is asked for. For the main thread."""
 
-    trials: TrialSupply
+    ports: LoopPorts
     n_trials: int
     """Total number of trials of the study."""
     n_asked: int
@@ -88,7 +88,7 @@ class TrialAsker:
     @property
     def wants_more(self) -> bool:
         """Whether there is a trial to run: a new one, or a paused one that is promoted."""
-        return self.wants_new or self.trials.may_promote(grows=False)
+        return self.wants_new or self.ports.promotions.may_promote(grows=False)
 
     @property
     def n_left(self) -> int:
@@ -164,10 +164,10 @@ class TrialAsker:
     def next(self) -> PlannedTrial | None:
         """Return the next trial: a paused one that is promoted, or else a new one, perhaps one that
         another sweep left. None if there is none."""
-        promoted = self.trials.promote(grows=self.wants_new)
+        promoted = self.ports.promotions.promote(grows=self.wants_new)
         if promoted is not None:
             return promoted
-        asked = self.trials.ask() if self.wants_new else None
+        asked = self.ports.trials.ask() if self.wants_new else None
         if asked is None:
             self._exhausted, self._in_vain = True, self.peers.may_run()
             return None
@@ -175,5 +175,5 @@ class TrialAsker:
         return asked
 
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
-        most = self.trials.n_may_pend()
+        most = self.ports.trials.n_may_pend()
         return most is None or n_pending < max(most, placing.n_side_by_side)

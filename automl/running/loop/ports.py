@@ -1,4 +1,4 @@
-"""What the loop has done outside of itself: six small ports, which `LoopPorts` holds by name.
+"""What the loop has done outside of itself: small ports, which `LoopPorts` holds by name.
 
 `runner.py` plugs in the real parts, the tests a machine in virtual time. Nothing is decided here.
 """
@@ -56,17 +56,21 @@ class TrialProcesses(Protocol):
         """End the warm processes on these devices, which gives their memory back."""
 
 
-class TrialSupply(Protocol):
-    """The trials that the study wants run."""
-
-    def ask(self) -> PlannedTrial | None:
-        """Return a new trial, or None when the search space is exhausted."""
+class PausedTrials(Protocol):
+    """The trials that have stopped at a rung."""
 
     def may_promote(self, *, grows: bool) -> bool:
         """Return whether a paused trial goes on now. `grows`: new trials may still come."""
 
     def promote(self, *, grows: bool) -> PlannedTrial | None:
         """Return the paused trial that goes on now, or None."""
+
+
+class TrialSupply(Protocol):
+    """The new trials of the study."""
+
+    def ask(self) -> PlannedTrial | None:
+        """Return a new trial, or None when the search space is exhausted."""
 
     def n_may_pend(self) -> int | None:
         """Return how many trials may pend without harm to the sampler. None allows any number."""
@@ -122,7 +126,8 @@ class LoopPorts:
 
     promises: MemoryPromises
     processes: TrialProcesses
+    promotions: PausedTrials
+    surveys: TrialSurveys
     trials: TrialSupply
     starts: TrialStarts
     outcomes: OutcomeListener
-    surveys: TrialSurveys

@@ -11,15 +11,14 @@ The samplers themselves are in the files named for them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from automl.search.domains import RangeDomain
 from automl.search.samplers.sampler import (
     ChooseValue,
     OpenSampler,
-    OpenStudy,
     Sampler,
     SamplerInputs,
     independent_chooser,
@@ -122,23 +121,13 @@ class OptunaSampler(Sampler):
 class ParamsProposer:
     """Proposes the params of trial after trial: the enqueued ones, then the sampler's."""
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        space: SearchSpace,
-        study_seed: int,
-        enqueued: Sequence[Params],
-        open_study: OpenStudy,
-        choice: str | None = None,
-        earlier: Sequence[Params] = (),
-    ) -> None:
-        """Open the sampler. Raises ConfigError for a space that it cannot take."""
-        self._space, self._seed = space, study_seed
-        self._mixes_likely = sampler.mixes_likely and bool(space.likely_points)
-        self._enqueued = [self.complete(number, params) for number, params in enumerate(enqueued)]
-        self._proposals = sampler.open(
-            SamplerInputs(space, study_seed, self._enqueued, open_study, choice, earlier)
-        )
+    def __init__(self, sampler: Sampler, inputs: SamplerInputs) -> None:
+        """Open the sampler; the enqueued params of `inputs` may lack some. Raises ConfigError for a
+        space that the sampler cannot take."""
+        self._space, self._seed = inputs.space, inputs.study_seed
+        self._mixes_likely = sampler.mixes_likely and bool(self._space.likely_points)
+        self._enqueued = [self.complete(n, params) for n, params in enumerate(inputs.enqueued)]
+        self._proposals = sampler.open(replace(inputs, enqueued=self._enqueued))
 
     def propose(self, number: int) -> dict[str, ParamValue] | None:
         """Return the params of trial `number`; None: there are no more."""

@@ -138,7 +138,8 @@ class DeliverySupervisor:
             logger.warning(
                 "%s: there is no %s; it is made, and gets the study's runs anew. To go on with the "
                 "runs of before, give the address of their store.",
-                *(self._uri, self._new_store),
+                self._uri,
+                self._new_store,
             )
 
     def address(self) -> str | None:

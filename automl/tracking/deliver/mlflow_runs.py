@@ -359,7 +359,9 @@ class MlflowRuns:
         while True:
             page = self._ask(
                 self._client.search_runs,
-                *([experiment], terms, view),
+                [experiment],
+                terms,
+                view,
                 max_results=_PAGE,
                 page_token=token,
             )

@@ -25,6 +25,7 @@ from automl.running.loop.ports import (
     LoopPorts,
     MemoryPromises,
     OutcomeListener,
+    PausedTrials,
     TrialProcesses,
     TrialStarts,
     TrialSupply,
@@ -33,24 +34,25 @@ from automl.running.loop.ports import (
 from automl.trial import DeviceId, TrialOutcome
 
 NOTHING: Any = None
-NO_PORTS = LoopPorts(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+NO_PORTS = LoopPorts(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
 """The ports of a loop that asks for nothing."""
 
 
 class AllPorts(
     MemoryPromises,
     TrialProcesses,
+    PausedTrials,
+    TrialSurveys,
     TrialSupply,
     TrialStarts,
     OutcomeListener,
-    TrialSurveys,
     Protocol,
 ):
     """One object that is each port of a loop."""
 
 
 def ports_of(one: AllPorts) -> LoopPorts:
-    return LoopPorts(one, one, one, one, one, one)
+    return LoopPorts(one, one, one, one, one, one, one)
 
 
 class PlainPorts:

@@ -153,7 +153,7 @@ class World(Checked):
             RequestMaker(self._estimate, self.declared_bytes),
             self.ledger,
             self.limits,
-            TrialAsker(self, len(self.plans), 0),
+            TrialAsker(ports_of(self), len(self.plans), 0),
             process=None if self.own_processes else SWEEP,
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),

@@ -73,7 +73,7 @@ def make_loop(
         requests,
         Ledger(),
         AdmissionLimits(1, 0, 1e9),
-        TrialAsker(ports, n_trials, 0, others=others, peers=peers or Peers()),
+        TrialAsker(ports_of(ports), n_trials, 0, others=others, peers=peers or Peers()),
     )
     loop.handle(read(0.0), 0.0)
     return loop

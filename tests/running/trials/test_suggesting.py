@@ -47,7 +47,7 @@ from automl.trial import (
     TrialStarted,
 )
 from tests.places import placed
-from tests.running.loop.plain_ports import NO_PORTS, PlainPorts
+from tests.running.loop.plain_ports import NO_PORTS, PlainPorts, ports_of
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 from tests.search.conftest import Studies, ask
@@ -74,7 +74,7 @@ class Scene:
         self.number = ask(study).number
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-        asker = TrialAsker(cast(Any, PlainPorts()), 1, 1, self.questions)
+        asker = TrialAsker(ports_of(cast(Any, PlainPorts())), 1, 1, self.questions)
         self.loop = SweepLoop(NO_PORTS, nothing, Ledger(), limits, asker)
         waiting, key = WaitingTrial(PlannedTrial(self.number, {})), self.number
         execution = AdmittedExecution(key, UNKNOWN_REQUEST, GPU, None, {key: waiting})
