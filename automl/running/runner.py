@@ -37,7 +37,6 @@ from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
     LoopMessage,
-    PackKind,
     PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
@@ -68,6 +67,7 @@ from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
     FailedOutcome,
+    PackKind,
     PausedOutcome,
     ProcessId,
     PrunedOutcome,
@@ -368,8 +368,7 @@ class SweepRunner:
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         if not self.parts.executor.can.packs:
             return None
-        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
-        return None if pack is None else PackKind(*pack)
+        return self.parts.prepared.pack_kind(trial.params, on_host=on_host)
 
     def submit(self, start: ExecutionStart) -> None:
         specs = [self._begun(waiting.trial) for waiting in start.group]

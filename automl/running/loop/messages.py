@@ -6,7 +6,7 @@ Nothing is decided here. What the loop has done outside of itself is in `ports.p
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -18,6 +18,7 @@ from automl.record.signal_receiver import INTERRUPTED_CODE, TERMINATED_CODE
 from automl.trial import (
     DeviceKind,
     MemoryPeakMeasured,
+    PackKind,
     Params,
     Placement,
     Question,
@@ -33,15 +34,6 @@ class PlannedTrial:
 
     number: int
     params: Params
-
-
-@dataclass(frozen=True)
-class PackKind:
-    """The property that trials of one pack share. Trials of equal kind can train together."""
-
-    key: Hashable
-    n_lanes: int
-    """Largest number of trials of this kind in one pack, at least 2."""
 
 
 _NOT_YET = AdmissionRefusal("waiting: not looked at yet")

@@ -16,11 +16,10 @@ from automl.admission.requests import RequestMaker
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    PackKind,
     WaitingTrial,
 )
 from automl.running.loop.ports import TrialSupply
-from automl.trial import DeviceKind, Placement, ResourceRequest
+from automl.trial import DeviceKind, PackKind, Placement, ResourceRequest
 
 
 @dataclass

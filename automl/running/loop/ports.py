@@ -17,13 +17,12 @@ from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    PackKind,
     PlannedTrial,
     StopReason,
     TrialSurveyed,
     UnfitTrialFinding,
 )
-from automl.trial import DeviceId, TrialOutcome
+from automl.trial import DeviceId, PackKind, TrialOutcome
 
 
 class MemoryPromises(Protocol):

@@ -15,7 +15,6 @@ from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (
     AdmittedExecution,
-    PackKind,
     PlannedTrial,
     StopReason,
     TrialSurveyed,
@@ -31,7 +30,7 @@ from automl.running.loop.ports import (
     TrialSupply,
     TrialSurveys,
 )
-from automl.trial import DeviceId, TrialOutcome
+from automl.trial import DeviceId, PackKind, TrialOutcome
 
 NOTHING: Any = None
 NO_PORTS = LoopPorts(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
