@@ -55,7 +55,7 @@ class TrialProcesses(Protocol):
         """End the warm processes on these devices, which gives their memory back."""
 
 
-class PausedTrials(Protocol):
+class PausedTrialSupply(Protocol):
     """The trials that have stopped at a rung."""
 
     def may_promote(self, *, grows: bool) -> bool:
@@ -125,7 +125,7 @@ class LoopPorts:
 
     promises: MemoryPromises
     processes: TrialProcesses
-    promotions: PausedTrials
+    promotions: PausedTrialSupply
     surveys: TrialSurveys
     trials: TrialSupply
     starts: TrialStarts

@@ -24,7 +24,7 @@ from automl.running.loop.ports import (
     LoopPorts,
     MemoryPromises,
     OutcomeListener,
-    PausedTrials,
+    PausedTrialSupply,
     TrialProcesses,
     TrialStarts,
     TrialSupply,
@@ -40,7 +40,7 @@ NO_PORTS = LoopPorts(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHI
 class AllPorts(
     MemoryPromises,
     TrialProcesses,
-    PausedTrials,
+    PausedTrialSupply,
     TrialSurveys,
     TrialSupply,
     TrialStarts,
