@@ -16,18 +16,17 @@ from automl.admission.requests import RequestMaker
 from automl.running.loop.messages import (
     AdmittedExecution,
     ExecutionStart,
-    LoopPorts,
-    PackKind,
     WaitingTrial,
 )
-from automl.trial import DeviceKind, Placement, ResourceRequest
+from automl.running.loop.ports import TrialSupply
+from automl.trial import DeviceKind, PackKind, Placement, ResourceRequest
 
 
 @dataclass
 class PackPlanner:
     """Knows the pack kinds of the waiting trials. For the main thread."""
 
-    ports: LoopPorts
+    trials: TrialSupply
     requests: RequestMaker
     _kinds: dict[tuple[int, bool], PackKind | None] = field(default_factory=dict)
     """Pack kind by trial number and whether the trial is on the host. Each is asked for once."""
@@ -36,7 +35,7 @@ class PackPlanner:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
         key = (waiting.trial.number, on_host)
         if waiting.may_pack and key not in self._kinds:
-            self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
+            self._kinds[key] = self.trials.kind_of(waiting.trial, on_host=on_host)
         return self._kinds[key] if waiting.may_pack else None
 
     def started(self, number: int) -> None:

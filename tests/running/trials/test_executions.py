@@ -51,6 +51,7 @@ from automl.trial import (
     TrialStarted,
 )
 from tests.places import ON_HOST
+from tests.running.loop.plain_ports import NO_PORTS
 
 HOST = ON_HOST
 GRACE_SECONDS = 8.0
@@ -122,7 +123,7 @@ class Scene:
         self.log = EventLog.open(self.directory.files.events)
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-        self.loop = SweepLoop(nothing, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
+        self.loop = SweepLoop(NO_PORTS, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
         self.carrier = TrialCarrier(
             executor=self.trials,
             log=self.log,
