@@ -123,7 +123,7 @@ def coming_promises(placement: Placement, key: int) -> tuple[MemoryPromise, ...]
     )
 
 
-class ShownPromises:
+class PromiseRetention:
     """Decides what to show to other sweeps.
 
     A promise stays until every sweep can have seen by NVML what became of it: another sweep may go

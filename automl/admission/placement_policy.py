@@ -24,7 +24,7 @@ from automl.admission.accounting.account import (
     context_bytes,
 )
 from automl.admission.accounting.device_table import DeviceTable, Figures, Mask
-from automl.admission.accounting.host_share import HostRooms
+from automl.admission.accounting.host_share import HostCapacities
 from automl.admission.accounting.idle_processes import Idle, IdleProcesses
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
@@ -79,7 +79,9 @@ def place_trial(
     assert reading is not None
     table, idle, in_threads = table or DeviceTable(), idle or {}, process is not None
     table.update(reading, ledger, limits.headroom_bytes)
-    hosts = HostRooms(reading, ledger, limits, table.host_share, idle=idle, in_threads=in_threads)
+    hosts = HostCapacities(
+        reading, ledger, limits, table.host_share, idle=idle, in_threads=in_threads
+    )
     idle_ones = IdleProcesses(idle, request.n_devices)
     search = _PlacementSearch(request, ledger, limits, table, hosts, process, idle_ones)
     return search.place(sizes_count=not devices_are_partial)
@@ -93,7 +95,7 @@ class _PlacementSearch:
     ledger: LedgerSnapshot
     limits: AdmissionLimits
     table: DeviceTable
-    hosts: HostRooms
+    hosts: HostCapacities
     process: ProcessId | None
     idle: IdleProcesses
 

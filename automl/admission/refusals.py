@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.admission.accounting.account import DeviceAccount
-from automl.admission.accounting.host_share import HostRoom
+from automl.admission.accounting.host_share import HostCapacity
 from automl.admission.governor import SharingLimit
 from automl.admission.requests import OOM_GROWTH
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
@@ -195,7 +195,9 @@ def only_on_drained_refusal(
     )
 
 
-def no_host_room_refusal(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
+def no_host_room_refusal(
+    node: str, host: HostCapacity, idle: frozenset[DeviceId]
+) -> AdmissionRefusal:
     """Return the refusal for a GPU that has room while its machine has none.
 
     `idle`: devices there with processes in which nothing runs.

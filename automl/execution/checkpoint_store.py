@@ -123,7 +123,7 @@ class CheckpointStore:
         A trial's stored files are fetched to its folder before it begins, and each checkpoint is
         stored before it counts as written.
         """
-        fetching = _FetchingTrialSource(feed, self)
+        fetching = _CheckpointFetchingSource(feed, self)
 
         def keep_checkpoints(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in events:
@@ -218,7 +218,7 @@ def _newest_mark(folder: Path) -> str:
     return max((p.name.removeprefix(begin) for p in folder.parent.glob(f"{begin}*")), default="")
 
 
-class _FetchingTrialSource:
+class _CheckpointFetchingSource:
     """Feeds trials, and fetches a trial's stored files to its folder when the trial is taken."""
 
     def __init__(self, feed: AnsweringTrialSource, stored: CheckpointStore) -> None:

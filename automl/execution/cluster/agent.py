@@ -116,7 +116,7 @@ class NodeAgent:
         self._executor = executor
         return isinstance(self._folder, SharedStudyFolder)
 
-    def tell(self, commands: m.CommandsTold) -> None:
+    def tell(self, commands: m.CommandBatch) -> None:
         """Carry out commands in the order of their numbers, waiting for earlier ones.
 
         Commands that were carried out already are skipped.
@@ -129,7 +129,7 @@ class NodeAgent:
             self._commands_lock.notify_all()
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandBatch
     ) -> m.PollAnswer:
         """Carry out commands, then return messages from number `n_taken` on, once there are some.
 

@@ -33,7 +33,7 @@ from automl.models.families.table_estimator import (
     CpuModel,
     FittedRound,
     OnRound,
-    TableSide,
+    TableHeavySide,
     TrialFit,
     single_class_scores,
 )
@@ -107,7 +107,7 @@ class BoostingModel(CpuModel):
         }
 
 
-class BoostingSide(TableSide):
+class BoostingHeavySide(TableHeavySide):
     """The `family.HeavySide` of gradient boosted trees."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
@@ -300,4 +300,4 @@ def unfitted_boosting(trial_fit: TrialFit) -> Any:
     )
 
 
-SIDE = BoostingSide()
+SIDE = BoostingHeavySide()

@@ -24,8 +24,8 @@ from automl.models.families.kernel.family import KERNEL_KINDS, MAX_OWN, MAX_ROWS
 from automl.models.families.linear.heavy import fit_logistic
 from automl.models.families.table_estimator import (
     ClassScoreLayout,
+    FeatureHeavySide,
     FeatureModel,
-    FeatureSide,
     TrialFit,
     finite_array,
     single_class_scores,
@@ -301,7 +301,7 @@ class KernelModel(FeatureModel):
         }
 
 
-class KernelSide(FeatureSide):
+class KernelHeavySide(FeatureHeavySide):
     """The `family.HeavySide` of kernel models."""
 
     def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
@@ -402,4 +402,4 @@ def _constant_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelMo
     return KernelModel(trial_fit.params.kind, np.ones(width), x[:1], nothing, slopes, bias, classes)
 
 
-SIDE = KernelSide()
+SIDE = KernelHeavySide()

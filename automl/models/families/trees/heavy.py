@@ -18,7 +18,7 @@ from automl.models.families.table_estimator import (
     CpuModel,
     FittedRound,
     OnRound,
-    TableSide,
+    TableHeavySide,
     TrialFit,
 )
 from automl.models.families.table_family import check_tree_width, n_tree_columns
@@ -87,7 +87,7 @@ def forest_outputs(mean: Floats, task: Task) -> Floats:
     return scores
 
 
-class TreesSide(TableSide):
+class TreesHeavySide(TableHeavySide):
     """The `family.HeavySide` of forests."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
@@ -278,4 +278,4 @@ def unfitted_forest(trial_fit: TrialFit, number: int) -> Any:
     )
 
 
-SIDE = TreesSide()
+SIDE = TreesHeavySide()
