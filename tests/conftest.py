@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ _FIRST = (
 )
 _TOGETHER = "tests/execution/isolation"
 """These share a fork server that no others can use: in one process it is started once."""
+
+# One for all processes of a run; `tests/faults` reads it as it is imported.
+os.environ.setdefault("FAULT_SEED", str(random.randrange(10_000)))
 
 # What is imported to collect the tests (torch, MLflow, the tests) is never garbage: half a million
 # objects, which are not to be looked through while they are made, nor in each full collection.

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.command_call import CommandCall
-from automl.commands.export import make_package, refuse_unservable_format
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
     choose_alias,
     model_description,
 )
+from automl.commands.models.served_package import make_package, refuse_unservable_format
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import (
     TableModel,

@@ -28,15 +28,15 @@ from typing import Any
 
 from automl.commands import refit
 from automl.commands.command_call import CommandCall
-from automl.commands.export import (
+from automl.commands.models.champion import judged_metric, shown_score
+from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
+from automl.commands.models.served_package import (
     file_sha256,
     find_package,
     make_package,
     package_folder,
     refuse_unservable_format,
 )
-from automl.commands.models.champion import judged_metric, shown_score
-from automl.commands.models.evaluation_scores import JudgedRowsCache, KnownRowsError
 from automl.commands.models.study_opening import deliver_evaluation
 from automl.commands.models.which_model import (
     best_checkpoint_file,

@@ -2,7 +2,7 @@
 crossed categories.
 
 Their cells follow from the cells of a row and from plain values alone, never from a target, so
-that no row tells of another. `scoring/pair_selection.py` chooses which pairs a table gets. The
+that no row tells of another. `pair_selection.py` chooses which pairs a table gets. The
 module needs numpy only.
 """
 

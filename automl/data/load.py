@@ -258,7 +258,7 @@ def _combine_columns(
     elif config.group is not None or config.time is not None:
         return preprocessing
     else:
-        from automl.data.scoring.pair_selection import draw_sample, select_encoded, select_pairs
+        from automl.data.pair_selection import draw_sample, select_encoded, select_pairs
 
         sample = split.train[draw_sample(len(split.train), config.split_seed)]
         frame, y = source.frame.iloc[sample], source.y[sample]

@@ -147,7 +147,7 @@ NUMBERS, CODES, ANSWER = "numbers", "codes", "answer"
 OPSET, TREES_OPSET, IR = 18, 5, 10
 """ONNX Runtime reads trees of this version since 1.20 of November 2024."""
 _VALUES_AT_ONCE = 512
-"""Values of leaves that are looked up together for a row, about."""
+"""About how many values of leaves are looked up together for a row."""
 
 
 @runtime_checkable
@@ -155,11 +155,11 @@ class OnnxDrawable(Protocol):
     """A model that can be written into such a graph."""
 
     def draw(self, graph: TableGraph) -> str:
-        """Write what `Model.outputs` gives; its name."""
+        """Add the model's outputs to the graph, and return their name."""
 
 
 class TableGraph:
-    """A graph that grows. Names stand for (B, …) arrays of what becomes of B rows."""
+    """A `ModelGraph` in ONNX. Names stand for arrays (B, …), computed from B rows."""
 
     def __init__(self, columns: TableColumns) -> None:
         self._columns, self._numbers = columns, NUMBERS
@@ -171,7 +171,7 @@ class TableGraph:
         self._ir = IR
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """What the operator makes of these."""
+        """Add an operator, and return the name of its result."""
         name = f"{operator}_{len(self._nodes)}"
         node = helper.make_node(operator, inputs, [name], name, domain=domain, **attributes)
         self._nodes.append(node)
@@ -201,12 +201,12 @@ class TableGraph:
         return graph
 
     def joined(self, parts: Sequence[str]) -> str:
-        """(B, all columns of the parts)."""
+        """Add a join of the parts' columns, and return its name."""
         return self.add("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
     @cached_property
     def one_hot(self) -> str:
-        """(B, D) float64 what `one_hot` gives."""
+        """Name of the one-hot features (B, D), float64."""
         parts = []
         if self._columns.numbers:
             fill = self._of_numbers("fill")
@@ -225,7 +225,7 @@ class TableGraph:
         return self.joined(parts)
 
     def _kinds(self, places: Iterable[int]) -> str:
-        """(B, kinds): 1 for the kind of each of these categories."""
+        """Add a column of zeros and ones for each value of these categories; return their name."""
         pairs = [(i, n) for i in places for n in range(self._columns.categories[i].n_codes)]
         each = self._taken(self._told, [i for i, _ in pairs])
         same = self.add("Equal", each, self.constant([n for _, n in pairs], np.int64))
@@ -233,7 +233,7 @@ class TableGraph:
 
     @cached_property
     def spread_view(self) -> str:
-        """(B, F') float64 what `spread_view` gives."""
+        """Name of what `spread_view` computes (B, F'), float64."""
         places = spread_categories(self._columns)
         if not places:
             return self.tree_view
@@ -244,7 +244,7 @@ class TableGraph:
 
     @cached_property
     def tree_view(self) -> str:
-        """(B, F) float64 what `tree_view` gives."""
+        """Name of what `tree_view` computes (B, F), float64."""
         parts = []
         if self._columns.numbers:
             scaled = self.clipped(
@@ -259,7 +259,7 @@ class TableGraph:
         return self.joined(parts)
 
     def tree_sums(self, trees: TreeArrays, view: str, n_groups: int = 1) -> str:
-        """(B, n_groups · V): see `TreeArrays.sums`."""
+        """Add what `TreeArrays.sums` computes, (B, n_groups · V); return its name."""
         view = self.add("Cast", view, to=TensorProto.FLOAT)
         number = np.arange(len(trees.n_nodes))
         if trees.n_values == 1:
@@ -274,7 +274,7 @@ class TableGraph:
         return self._sums_of_values(places, len(number), trees.value)
 
     def _sums_of_values(self, places: str, n_trees: int, table: npt.NDArray[np.float32]) -> str:
-        """(B, V): the sum of the rows of a table (U, V) at these places (B, T)."""
+        """Add the sums (B, V) of the rows of a table (U, V) at these places (B, T)."""
         values, axis = self.constant(table, np.float32), self.constant([1], np.int64)
         at_once = max(1, _VALUES_AT_ONCE // table.shape[1])
         sums = []
@@ -286,14 +286,14 @@ class TableGraph:
         return self.add("Sum", *sums) if len(sums) > 1 else sums[0]
 
     def every_row(self, values: npt.NDArray[np.float64]) -> str:
-        """(B, K): the same K values for each."""
+        """Add an array (B, K) that has the same K values in each row; return its name."""
         given = NUMBERS if self._columns.numbers else CODES
         n_rows = self.add("Shape", given, start=0, end=1)
         shape = self.add("Concat", n_rows, self.constant([len(values)], np.int64), axis=0)
         return self.add("Expand", self.constant(values[None]), shape)
 
     def class_outputs(self, classes: ClassScoreLayout, given: str) -> str:
-        """(B, n_outputs): see `ClassScoreLayout.outputs`."""
+        """Add what `ClassScoreLayout.outputs` computes, (B, n_outputs); return its name."""
         if classes.unit is not None:
             mean, scale = map(self.constant, classes.unit)
             return self.add("Div", self.add("Sub", self.add("Exp", given), mean), scale)
@@ -309,7 +309,7 @@ class TableGraph:
         return self._taken(given, [place.get(i, len(present)) for i in range(classes.n_outputs)])
 
     def answered(self, outputs: str, task: Task, unit: tuple[float, float]) -> str:
-        """(B, classes) probabilities, or (B,) values in the target's unit."""
+        """Add probabilities (B, classes), or values (B,) in the target's unit; return the name."""
         if task is Task.classification:
             return self.add("Softmax", outputs, axis=1)
         mean, scale = unit
@@ -317,7 +317,7 @@ class TableGraph:
         return self.add("Add", self.add("Mul", value, self.constant(scale)), self.constant(mean))
 
     def take_in(self, model: onnx.ModelProto) -> str:
-        """Write a whole graph of the same inputs; the name of its one output."""
+        """Add a whole graph that has the same inputs, and return the name of its one output."""
         own = onnx.compose.add_prefix(model, "network_", rename_inputs=False)
         self._nodes += own.graph.node
         self._constants += own.graph.initializer

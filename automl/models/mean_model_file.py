@@ -2,7 +2,7 @@
 
 Several seeds of one training become their mean: they share all but their weights. An ensemble is
 the weighted mean of its members, each the mean of its seeds. Members are chosen by rows that none
-of them has seen (`data/scoring/ensemble_selection.py`), also while the sweep still runs: each model
+of them has seen (`ensemble_selection.py`), also while the sweep still runs: each model
 is asked once, and its outputs are kept. `mean_state.py` joins their states, and
 `ensemble_figures.py` draws the pictures.
 """
@@ -20,11 +20,6 @@ import numpy as np
 
 from automl.config import Task
 from automl.data.dataset import Dataset
-from automl.data.scoring.ensemble_selection import (
-    choose_sharpness,
-    select_ensemble,
-    standard_errors_lost,
-)
 from automl.data.scoring.label_thresholds import (
     best_threshold,
     held_out_thresholds,
@@ -37,6 +32,11 @@ from automl.data.scoring.metrics import (
 from automl.errors import AutoMLError
 from automl.in_trial.checkpoints import plain_checkpoint
 from automl.in_trial.user_code import resolve_builder
+from automl.models.ensemble_selection import (
+    choose_sharpness,
+    select_ensemble,
+    standard_errors_lost,
+)
 from automl.models.mean_model import judged_outputs, mean_outputs
 from automl.models.mean_state import (
     ModelState,

@@ -12,10 +12,10 @@ from pathlib import Path
 from automl.record.texts import fit_line
 from automl.report.findings import best_so_far, device_seconds
 from automl.report.page import render_page
-from automl.report.search_sections import params_text, value_axis, value_text
+from automl.report.search_sections import page_params, page_value, value_axis
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
-from automl.report.svg import Axis, Chart, duration_text, number_text, short_text
+from automl.report.svg import Axis, Chart, number_text, page_duration, short_text
 from automl.trial import ModelsEvaluated, ScoreInterval
 
 N_COLOURS = 6
@@ -59,12 +59,12 @@ def comparison_rows(studies: Sequence[StudyData]) -> tuple[Sequence[str], list[S
         rows.append(
             (
                 data.record.name,
-                value_text(best),
+                page_value(best),
                 str(best.number),
                 f"{len(data.ended):,}",
                 f"{data.valued.index(best) + 1:,}",
-                duration_text(data.after_seconds(best)),
-                duration_text(sum(device_seconds(data.executions).values())),
+                page_duration(data.after_seconds(best)),
+                page_duration(sum(device_seconds(data.executions).values())),
             )
         )
     columns = ("study", metric.name, "trial", "trials", "best after trials", "after", "device time")
@@ -145,7 +145,7 @@ def _verdict(studies: Sequence[StudyData], left_out: Sequence[str]) -> ReportSec
     trial = best.record.ranking()[0]
     sentence = (
         f"{best.record.name} has the best {columns[1]}, {rows[0][1]}, by trial {trial.number}: "
-        f"{params_text(trial.params)}."
+        f"{page_params(trial.params)}."
     )
     tables = [text_table(columns, rows)]
     sentences = [sentence]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from automl.record.study_record import StudyRecord
 from automl.record.texts import counted
 from automl.record.trial_record import TrialRecord
-from automl.report.search_sections import params_text, value_axis
+from automl.report.search_sections import page_params, value_axis
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import StudyData
 from automl.report.svg import Axis, Chart, number_text, short_text
@@ -34,7 +34,7 @@ def front_section(data: StudyData) -> ReportSection | None:
         (
             f"{trial.number}{' (knee)' * (trial is best)}",
             *(number_text(trial.values[name]) for name in shown),
-            params_text(trial.params),
+            page_params(trial.params),
         )
         for trial in front[:N_ROWS]
     ]

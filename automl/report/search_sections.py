@@ -19,7 +19,7 @@ from automl.report.findings import (
 )
 from automl.report.section import ReportSection, ReportTable, text_table
 from automl.report.study_data import StudyData
-from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
+from automl.report.svg import Axis, Chart, number_text, page_duration, short_text, time_unit
 from automl.trial import (
     Direction,
     FinishedOutcome,
@@ -57,13 +57,13 @@ def show_value(value: ParamValue) -> str:
     return number_text(value) if isinstance(value, float) else short_text(str(value), 40)
 
 
-def params_text(params: Mapping[str, ParamValue]) -> str:
+def page_params(params: Mapping[str, ParamValue]) -> str:
     return ", ".join(
         f"{short_text(name, 40)} {show_value(value)}" for name, value in params.items()
     )
 
 
-def value_text(trial: TrialRecord) -> str:
+def page_value(trial: TrialRecord) -> str:
     """Return the value of a trial, with its standard error over repeats or folds if known."""
     shown, error = number_text(trial.value or 0.0), trial.standard_error
     return shown if error is None else f"{shown} ± {number_text(error, 2)}"
@@ -126,8 +126,8 @@ def verdict_section(data: StudyData) -> ReportSection:
         return ReportSection("verdict", "Verdict", tuple(sentences))
     goal = "less is better" if metric.direction is Direction.minimize else "more is better"
     sentences = [
-        f"The best trial is {best.number}: {metric.name} {value_text(best)} ({goal}), with "
-        f"{params_text(best.params) or 'no params'}.{_reported_sentence(best, metric.name)}"
+        f"The best trial is {best.number}: {metric.name} {page_value(best)} ({goal}), with "
+        f"{page_params(best.params) or 'no params'}.{_reported_sentence(best, metric.name)}"
         f"{_spread_sentence(best)}"
     ]
     if record.metrics.are_several:
@@ -144,7 +144,7 @@ def verdict_section(data: StudyData) -> ReportSection:
     rows = [
         (
             str(trial.number),
-            value_text(trial),
+            page_value(trial),
             *(show_value(trial.params[n]) if n in trial.params else "" for n in data.scales),
             trial.state.value,
         )
@@ -259,7 +259,7 @@ def progress_section(data: StudyData) -> ReportSection | None:
     compared = ", and do not compare with finished ones" if data.record.returns_values else ""
     sentence = (
         f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
-        f"to end, after {duration_text(data.after_seconds(best))} in which a sweep worked; "
+        f"to end, after {page_duration(data.after_seconds(best))} in which a sweep worked; "
         f"{improved}. Pruned trials show their best report until they were stopped{compared}."
     )
     beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
@@ -269,8 +269,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
         (
             str(t.number),
             number_text(t.value or 0.0),
-            duration_text(data.after_seconds(t)),
-            params_text({n: t.params[n] for n in data.scales if n in t.params}),
+            page_duration(data.after_seconds(t)),
+            page_params({n: t.params[n] for n in data.scales if n in t.params}),
         )
         for t in steps
     ]

@@ -35,7 +35,7 @@ def short_text(text: str, n_characters: int) -> str:
     return line if len(line) <= n_characters else line[: n_characters - 1] + "…"
 
 
-def duration_text(seconds: float) -> str:
+def page_duration(seconds: float) -> str:
     """Return a duration: `8 s`, `3.5 min`, `2.1 h`, `4.0 d`."""
     for size, unit in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:

@@ -22,7 +22,7 @@ from automl.report.findings import (
 )
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import REPEATED, StudyData, TrialExecution
-from automl.report.svg import Axis, Chart, duration_text, number_text, short_text, time_unit
+from automl.report.svg import Axis, Chart, number_text, page_duration, short_text, time_unit
 from automl.trial import StudyEdited, TrialState, TrialsWaited
 
 MAX_BARS = 400
@@ -64,15 +64,15 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     gaps = [start - end for (_, end), (start, _) in itertools.pairwise(data.spans)]
     if gaps:
         sentences.append(
-            f"No sweep worked for {duration_text(sum(gaps))}, in {counted(len(gaps), 'gap')} that "
+            f"No sweep worked for {page_duration(sum(gaps))}, in {counted(len(gaps), 'gap')} that "
             "a line marks."
         )
     waited = _waited_by_reason(data.waits)
     if waited:
         seconds, reason = waited[0]
         sentences.append(
-            f"For {duration_text(sum(s for s, _ in waited))} in all, trials waited for something "
-            f"else than their turn, longest ({duration_text(seconds)}): {fit_line(reason)}."
+            f"For {page_duration(sum(s for s, _ in waited))} in all, trials waited for something "
+            f"else than their turn, longest ({page_duration(seconds)}): {fit_line(reason)}."
         )
     for name, reason in data.waiting[:3]:
         sentences.append(f"{name} waits: {fit_line(reason)}.")
@@ -80,7 +80,7 @@ def timeline_section(data: StudyData) -> ReportSection | None:
         (
             name,
             str(len(own)),
-            duration_text(busy[name]),
+            page_duration(busy[name]),
             _bytes_text(max(e.asked_bytes for e in own)),
             _bytes_text(max(e.seen_bytes for e in own)),
         )
@@ -88,7 +88,7 @@ def timeline_section(data: StudyData) -> ReportSection | None:
     ]
     columns = ("device", "executions", "busy", "largest request", "largest peak")
     table = text_table(columns, rows, title="Devices", folded=True)
-    reasons = [(duration_text(seconds), reason) for seconds, reason in waited[:20]]
+    reasons = [(page_duration(seconds), reason) for seconds, reason in waited[:20]]
     tables = (
         table,
         text_table(("time", "waited for"), reasons, title="Waits", n_text=2, folded=True),
@@ -160,7 +160,7 @@ def _device_chart(
     if as_bars:
         for lane, e in zip(lanes, executions, strict=True):
             left, right = chart.x_at(at(e.start_seconds)), chart.x_at(at(e.end_seconds))
-            tip = f"trial {e.trial}: {e.state}, {duration_text(e.end_seconds - e.start_seconds)}"
+            tip = f"trial {e.trial}: {e.state}, {page_duration(e.end_seconds - e.start_seconds)}"
             chart.add_rectangle(left, chart.top + lane * size, right - left, size - 1, e.state, tip)
     else:
         _draw_concurrency(chart, executions, at, top_height)
@@ -214,7 +214,7 @@ def _draw_time(chart: Chart, data: StudyData) -> None:
     """Draw the axis of the time in which sweeps worked, and a line at each gap between them."""
     for (_, end), (start, _) in itertools.pairwise(data.spans):
         place = chart.x_at(data.worked_seconds(end))
-        tip = f"no sweep for {duration_text(start - end)}"
+        tip = f"no sweep for {page_duration(start - end)}"
         height = chart.height - chart.bottom - chart.top
         chart.add_rectangle(place - 1, chart.top, 2, height, "gap", tip)
     base = chart.height - chart.bottom
@@ -297,12 +297,12 @@ def cost_section(data: StudyData) -> ReportSection | None:
     for state in [*STATES, "idle"]:
         seconds = idle if state == "idle" else spent.get(state, 0.0)
         if seconds > 0:
-            rows.append((state, duration_text(seconds), f"{seconds / total:.0%}"))
+            rows.append((state, page_duration(seconds), f"{seconds / total:.0%}"))
             bars.append(seconds / total)
     pruned = spent.get(TrialState.PRUNED.value, 0.0)
     useful = spent.get(TrialState.FINISHED.value, 0.0)
     sentence = (
-        f"The trials took {duration_text(sum(spent.values()))} of "
+        f"The trials took {page_duration(sum(spent.values()))} of "
         f"{counted(len(devices), 'device')}: {useful / total:.0%} for finished trials, "
         f"{pruned / total:.0%} for pruned ones, {idle / total:.0%} idle."
     )

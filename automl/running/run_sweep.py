@@ -27,8 +27,13 @@ from automl.record.signal_receiver import signal_receiver
 from automl.record.study_directory import make_study_name
 from automl.record.texts import fit_text
 from automl.running.features.refit_at_end import RunRefit
-from automl.running.opening.machines import checkpoint_store, open_sweep_machines
-from automl.running.opening.parts import edits_so_far, open_study_directory, open_sweep_parts
+from automl.running.opening.machines import checkpoint_store
+from automl.running.opening.parts import (
+    edits_so_far,
+    open_study_directory,
+    open_sweep_machines,
+    open_sweep_parts,
+)
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.runner import SweepRunner

@@ -36,7 +36,12 @@ from automl.running.features.notices import (
 )
 from automl.running.features.refit_at_end import RunRefit, SweepRefit
 from automl.running.features.waits import WaitHistory
-from automl.running.loop.asking import open_asker
+from automl.running.loop.asking import (
+    GainRule,
+    NoParamQuestions,
+    ParamQuestions,
+    TrialAsker,
+)
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
@@ -44,7 +49,7 @@ from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
     LoopMessage,
-    PackKind,
+    PeerSweepsObserved,
     PlannedTrial,
     ReservationReleased,
     SignalReceived,
@@ -76,6 +81,7 @@ from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
     FailedOutcome,
+    PackKind,
     PausedOutcome,
     ProcessId,
     PrunedOutcome,
@@ -129,14 +135,21 @@ class SweepRunner:
         self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
         self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
         self.promises_locked = self.promises.locked
-        self.promotions = TrialPromotions(parts, display.say)
+        self.promotions = TrialPromotions(
+            parts.study,
+            parts.directory.files,
+            display.say,
+            sees_states=not is_program and parts.states_are_here,
+            value_at_end=parts.prepared.plan.goal.value_at_end,
+        )
         self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
         called_seconds = time.monotonic() if called_seconds is None else called_seconds
         self.refit_step = SweepRefit(parts, train_again, called_seconds)
         self._deadline_seconds = self.refit_step.trials_until_seconds
         """When the trials have to be done (monotonic), as computed after each outcome."""
         self._limits = LimitWatch(parts.config.study.metrics)
-        chooser, admission = open_pace_model(parts), config.admission
+        kinds, admission = frozenset(d.kind for d in parts.reader.addresses), config.admission
+        chooser = open_pace_model(parts.prepared, kinds, parts.log)
         is_inline = config.execution.kind is ExecutionKind.inline
         # The user has set the number of trials on a device, or one process hides their paces.
         hides_pace = bool(
@@ -148,7 +161,7 @@ class SweepRunner:
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=open_asker(self, parts, display.say),
+            asking=self._open_asker(),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -159,10 +172,16 @@ class SweepRunner:
         )
         self._questions = self.loop.asking.questions
         self.executions = ExecutionPool(
-            *(parts, self.carrier, display.say, self.loop.break_off),
-            running=lambda: self.loop.snapshot().running,
+            self.carrier,
+            parts.directory,
+            study=config.study,
+            n_threads=parts.n_threads,
+            display=display,
+            loop=self.loop,
         )
-        self._starts = TrialSpecBuilder(parts)
+        self._starts = TrialSpecBuilder(
+            parts.study, parts.log, parts.directory.files, config.study.seed
+        )
         self._repeated = self._open_repeated()
         self.surveyor: TrialSurveyor | None = None
         if parts.prepared.surveys:
@@ -331,6 +350,24 @@ class SweepRunner:
         n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
         return self.parts.prepared.sampler.n_may_pend(n_known)
 
+    def _open_asker(self) -> TrialAsker:
+        """Return what decides about the trials of the sweep."""
+        parts, say = self.parts, self.display.say
+        study, config = parts.study, parts.config.study
+        questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
+        if study.suggester is not None:
+            questions = ParamQuestions(study, study.suggester, say)
+        peers = parts.store.peers
+        return TrialAsker(
+            self,
+            config.decided_n_trials,
+            study.n_asked,
+            questions,
+            others=PeerSweepsObserved(run=peers.are_expected),
+            peers=peers,
+            gain=GainRule(study, config, parts.log, say).look,
+        )
+
     def _open_repeated(self) -> RepeatedParams | None:
         """Return what finds repeated params. None if trials differ in more than the params they
         begin with: in seeds and rows, or in what they ask for while they run."""
@@ -363,8 +400,7 @@ class SweepRunner:
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         if not self.parts.executor.can.packs:
             return None
-        pack = self.parts.prepared.pack_of(trial.params, on_host=on_host)
-        return None if pack is None else PackKind(*pack)
+        return self.parts.prepared.pack_kind(trial.params, on_host=on_host)
 
     def submit(self, start: ExecutionStart) -> None:
         specs = [self._begun(waiting.trial) for waiting in start.group]

@@ -97,6 +97,7 @@ from automl.trial.trial_spec import (
     MAX_STEP,
     CheckpointKind,
     Direction,
+    PackKind,
     Params,
     ParamValue,
     SpaceEntry,

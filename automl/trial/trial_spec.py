@@ -6,7 +6,7 @@ The module also names trials and refits; it knows nothing of devices or events.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -127,3 +127,12 @@ class TrialSpec:
     def is_first(self) -> bool:
         """Whether the trial was never started before."""
         return self.attempt <= 1 and not self.n_starts
+
+
+@dataclass(frozen=True)
+class PackKind:
+    """The property that trials of one pack share. Trials of equal kind can train together."""
+
+    key: Hashable
+    n_lanes: int
+    """Largest number of trials of this kind in one pack, at least 2."""

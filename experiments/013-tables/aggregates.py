@@ -1,6 +1,6 @@
 """Would group aggregates help? The mean of a number within a category, and the number's distance
 from it, for all pairs of a number and a category of each table, proposed and judged as combined
-columns are (`automl/data/scoring/pair_selection.py`), which has no such kind.
+columns are (`automl/data/pair_selection.py`), which has no such kind.
 
 Means are those of the rows that propose, or of those that decide; no target is looked at. The table
 `control` is made so that a distance from a mean decides.
@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pandas as pd
 import tables
 
+from automl.data import pair_selection as chooser
 from automl.data.columns import NumberColumn, TableColumns
 from automl.data.dataset import DatasetPart, TableRows
 from automl.data.preprocessing import Preprocessing
-from automl.data.scoring import pair_selection as chooser
 
 Aggregate = tuple[int, int, bool]
 """The places of a number and of a category, and whether it is the distance from the mean."""

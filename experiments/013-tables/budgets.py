@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR
-from automl.data.scoring import ensemble_selection
-from automl.data.scoring.ensemble_selection import _greedy, select_ensemble
+from automl.models import ensemble_selection
+from automl.models.ensemble_selection import _greedy, select_ensemble
 from automl.models.families.auto.family import DEFAULT
 from automl.models.family import load_families
 from automl.search.samplers.family_choice import FamilyHistory, next_family

@@ -21,7 +21,7 @@ import automl
 from automl.api.fit_call import FittedStudy
 from automl.config import Task
 from automl.config.metrics import SQUARED_ERROR
-from automl.data.scoring import ensemble_selection
+from automl.models import ensemble_selection
 from automl.models.mean_model_file import EnsembleCandidates, _selection_inputs
 
 FEW = ("horse-colic", "iris", "wine")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from automl.commands.export import find_package
 from automl.commands.models.champion import (
     ChampionComparison,
     ModelAlias,
@@ -21,6 +20,7 @@ from automl.commands.models.champion import (
     shown_score,
     version_description,
 )
+from automl.commands.models.served_package import find_package
 from automl.config import RegisterConfig, Task
 from automl.errors import ConfigError
 from automl.tracking.registry.model_versions import (

@@ -17,9 +17,9 @@ from automl.data.columns import CombinedColumn, TableColumns
 from automl.data.combined_columns import add_pairs, find_pair
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
+from automl.data.pair_selection import select_pairs
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.model_findings import permutation_importances
-from automl.data.scoring.pair_selection import select_pairs
 from automl.errors import ConfigError
 
 Frame = pd.DataFrame

@@ -15,8 +15,8 @@ from automl.config import DataConfig, DataKind
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
+from automl.data.pair_selection import out_of_fold_gain, select_encoded
 from automl.data.preprocessing import Preprocessing
-from automl.data.scoring.pair_selection import out_of_fold_gain, select_encoded
 from automl.data.target_encoding import TargetEncoding, count_levels, fit_encoding
 from automl.errors import ConfigError
 from tests.models.tables import TARGET, by_class, shops_frame

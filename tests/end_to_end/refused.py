@@ -16,7 +16,7 @@ _MARK = "AUTOML_TESTS_MARK"
 def refused(program: Program, *words: str) -> str:
     """What `python -m automl WORDS`, which is refused, says."""
     program.environment[_MARK] = mark = uuid.uuid4().hex
-    done = program.run(*words)
+    done = program.start(*words).wait()
     assert done.code == 2, (done.stdout, done.stderr)
     said = done.stderr.splitlines()
     assert sum(line.startswith("automl: ") for line in said) == 1, done.stderr

@@ -74,13 +74,14 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
 ) -> None:
     records = Records(program.folder, "killed")
     words = ("study.name=killed", "study.n_trials=4", "tracking.store=none")
-    sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+    sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
     sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
     ours = {child.pid for agent in agents() for child in agent.children(recursive=True)}
     assert ours
     sweep.kill()
     wait_until(lambda: not any(map(psutil.pid_exists, ours)) and not agents(), "their end")
-    done = program.run("resume", "study.name=killed", *ON_RAY[:1], f"ray.address={cluster.address}")
+    resumed = ("resume", "study.name=killed", ON_RAY[0], f"ray.address={cluster.address}")
+    done = program.start(*resumed).wait()
     assert (done.code, trouble(done)) == (0, "")
     assert "killed: 4 finished" in done.stdout
     check_went_on(records)
@@ -120,7 +121,7 @@ def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
     records = Records(program.folder, "faulty")
     words = ("study.name=faulty", "study.n_trials=6", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
         sweep.process.wait(300)
         done = sweep.wait()
     told = [line for line in trouble(done).splitlines() if "RAY_testing" not in line]
@@ -132,10 +133,9 @@ def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
 
 @pytest.mark.slow
 def test_small_trials_train_in_packs(program: Program, cluster: Any) -> None:
-    done = program.run(
-        *("study.name=packs", "study.n_trials=24", "training.epochs=3", "data=disc"),
-        *("tracking.store=none", "sampler=random", *of_ray(program, cluster)),
-    )
+    words = ("study.name=packs", "study.n_trials=24", "training.epochs=3", "data=disc")
+    there = ("tracking.store=none", "sampler=random", *of_ray(program, cluster))
+    done = program.start(*words, *there).wait()
     assert (done.code, trouble(done)) == (0, "")
     assert "packs: 24 finished" in done.stdout
 

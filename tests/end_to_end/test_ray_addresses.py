@@ -41,7 +41,8 @@ def test_auto_joins_the_cluster_that_runs_and_local_has_one_of_its_own(program: 
             session = (folder / "ray" / "session_latest").resolve()
             for n, address in enumerate(("auto", "local")):
                 assert n_agents(session) == n
-                done = program.run(f"study.name={address}", f"ray.address={address}", *words)
+                there = (f"study.name={address}", f"ray.address={address}")
+                done = program.start(*there, *words).wait()
                 lines = [line for line in done.stderr.splitlines() if OTHERS_RUN not in line]
                 assert (done.code, lines) == (0, [])
                 assert f"{address}: 2 finished" in done.stdout
@@ -54,8 +55,8 @@ def test_a_cluster_of_its_own_is_gone_with_the_sweep(program: Program, ends: str
     n_trials = 4 if ends == "by itself" else 400
     with short_folder() as folder:
         program.environment |= {HERE: str(folder), "HOME": str(folder)}
-        sweep = program.start_module(
-            *("automl", "study.name=own", f"study.n_trials={n_trials}", "ray.address=local"),
+        sweep = program.start(
+            *("study.name=own", f"study.n_trials={n_trials}", "ray.address=local"),
             *(*WORDS, *mine("counts")),
         )
         sweep.wait_until(lambda: records.n_lines() > 3, "some reports")

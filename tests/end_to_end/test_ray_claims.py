@@ -99,8 +99,8 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
     records = Records(program.folder, "claims")
     seen = nvml_stub.environment({"PYTHONPATH": str(ROOT)})
     with cluster_of(seen, num_gpus=2) as cluster, other_job(cluster.address) as job:
-        sweep = program.start_module(
-            *("automl", "study.name=claims", "study.n_trials=3", "tracking.store=none"),
+        sweep = program.start(
+            *("study.name=claims", "study.n_trials=3", "tracking.store=none"),
             *(
                 *ON_RAY,
                 "devices=nvml",
@@ -123,8 +123,8 @@ def test_a_sweep_trains_on_no_more_of_the_cpus_than_it_holds(program: Program) -
     program.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     records = Records(program.folder, "shares")
     with cluster_of({}, num_gpus=1, num_cpus=1) as cluster, other_job(cluster.address) as job:
-        sweep = program.start_module(
-            *("automl", "study.name=shares", "study.n_trials=3", "tracking.store=none"),
+        sweep = program.start(
+            *("study.name=shares", "study.n_trials=3", "tracking.store=none"),
             *(*ON_RAY, "devices=host", f"ray.address={cluster.address}", *mine("counts")),
         )
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")

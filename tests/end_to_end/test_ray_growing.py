@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,25 +16,20 @@ from tests.execution.cluster.clusters import growing_cluster, is_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 N_TRIALS = 7
-WISH = """
-import sys, ray
-from ray.experimental.internal_kv import _internal_kv_get
-ray.init(address=sys.argv[1], log_to_driver=False)
-print((_internal_kv_get(b"autoscaler_resource_request") or b"[]").decode())
-"""
 
 
-def wish(program: Program, address: str) -> list[object]:
-    """What the autoscaler is asked for now."""
-    done = subprocess.run(
-        [sys.executable, "-c", WISH, address],
-        capture_output=True,
-        text=True,
-        env=program.environment,
-        check=True,
-    )
-    found: list[object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def requests_of(address: str) -> Callable[[], list[object]]:
+    """Return what reads the bundles that the autoscaler is asked for; the head says it."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+
+    client = GcsClient(address=address)
+
+    def read() -> list[object]:
+        text = client.internal_kv_get(b"autoscaler_resource_request", None)
+        found: list[object] = json.loads(text or b"[]")
+        return found
+
+    return read
 
 
 @pytest.mark.parametrize("ends", ["all done", "kill -9"])
@@ -49,8 +43,8 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         # just beginning to work in it would lose it. On machines of their own each has its own.
         (monitor,) = (p for p in of_cluster(address) if is_of(p, "autoscaler/_private/monitor.py"))
         monitor.suspend()
-        sweep = program.start_module(
-            *("automl", "study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.store=none"),
+        sweep = program.start(
+            *("study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.store=none"),
             *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
             *mine("ends_when_told"),
         )
@@ -61,11 +55,12 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         monitor.resume()
         sweep.wait_until(lambda: len(devices()) == 2, "trials on a node that was added")
-        asked = wish(program, address)
+        requested = requests_of(address)
+        asked = requested()
         assert len(asked) >= 2, "what it was, and more"
         assert all(bundle == {"CPU": 1.0} for bundle in asked)
         end(sweep, ends, records.path)
-        wait_until(lambda: not wish(program, address), "the end of the wish")
+        wait_until(lambda: not requested(), "the end of the request")
         wait_until(lambda: not guards(address), "the end of who withdraws it")
 
 

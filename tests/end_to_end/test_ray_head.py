@@ -38,7 +38,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
     records = Records(program.folder, "headless")
     words = ("study.name=headless", "study.n_trials=600", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         ours = [c for agent in agents() for c in [agent, *agent.children(recursive=True)]]
         assert len(ours) > 2
@@ -56,11 +56,8 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
             assert time.monotonic() - killed < allowed + CLOSING_SECONDS
             return
     with ray_cluster(1) as cluster:
-        done = program.run(
-            "resume",
-            *("study.name=headless", "study.n_trials=3", ON_RAY[0]),
-            f"ray.address={cluster.address}",
-        )
+        words = ("study.name=headless", "study.n_trials=3", ON_RAY[0])
+        done = program.start("resume", *words, f"ray.address={cluster.address}").wait()
         assert done.code == 0, done.stderr
     check_went_on(records)
 
@@ -70,7 +67,7 @@ def test_a_head_that_is_stopped_for_a_while_delays_and_loses_nothing(program: Pr
     records = Records(program.folder, "delayed")
     words = ("study.name=delayed", "study.n_trials=30", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         (head,) = cluster.head_node.all_processes["gcs_server"]
         head.process.send_signal(signal.SIGSTOP)

@@ -52,7 +52,7 @@ def test_each_node_is_named_with_what_it_has(program: Program, cluster: Any, wat
     (program.folder / "mine.py").write_text(f"# {SECRET}: no code of the user's is wanted there")
     words = (*of_ray(program, cluster), f"tracking.uri=http://ann:{SECRET}@x.example")
     program.environment["MLFLOW_TRACKING_PASSWORD"] = SECRET
-    done = program.run("devices", *words, f"watch={str(watch).lower()}")
+    done = program.start("devices", *words, f"watch={str(watch).lower()}").wait()
     assert (done.code, done.stderr) == (0, "")
     if watch:
         found = re.findall(r"^cpu host of (\S+)", done.stdout, re.MULTILINE)

@@ -19,13 +19,13 @@ def test_a_sweep_trains_there_with_the_token_and_is_refused_without(program: Pro
     with short_folder() as folder:
         with started_head(folder, environment=WITH_TOKEN) as address:
             there = (*words, f"ray.address={address}", *mine("counts"))
-            refused = program.run("study.name=without", *there)
+            refused = program.start("study.name=without", *there).wait()
             assert refused.code == 2, refused.stderr
             assert f"ray.address={address}: " in refused.stderr
             assert "RAY_AUTH_MODE=token" in refused.stderr
             assert not (program.folder / "studies" / "without").exists()
             program.environment |= WITH_TOKEN
-            done = program.run("study.name=with", *there)
+            done = program.start("study.name=with", *there).wait()
             assert (done.code, trouble(done)) == (0, "")
             assert "with: 2 finished" in done.stdout
         for found in (folder, program.folder):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -16,9 +17,18 @@ __all__ = ["folder", "mlflow_environment", "program", "story"]
 
 N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
 """How often each fault strikes, at most."""
-SEED = int(os.environ.get("FAULT_SEED", "0"))
-"""Another seed takes other places and moments."""
+ARE_SAMPLED = "FAULT_POINTS" not in os.environ
+"""Whether only some of the faults are tried, others in each run (`make slow`)."""
+SEED = int(os.environ["FAULT_SEED"])
+"""Another seed takes other faults, places and moments; each run of the tests has its own."""
 _PROMISE = "promise"
+Case = TypeVar("Case")
+
+
+def sample(cases: Sequence[Case], n: int) -> list[Case]:
+    """Return `n` of the cases in their order, or all of them where nothing is sampled."""
+    chosen = random.Random(SEED).sample(range(len(cases)), n if ARE_SAMPLED else len(cases))
+    return [cases[index] for index in sorted(chosen)]
 
 
 class NotePromise(Protocol):
@@ -35,6 +45,14 @@ def note_promise(record_property: Callable[[str, object], None]) -> NotePromise:
         record_property(_PROMISE, [promise, n_tried, n_broken, n_all or n_tried])
 
     return note
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let what fails tell how it is repeated."""
+    report = yield
+    report.sections.append(("seed", f"FAULT_SEED={SEED} takes these faults again"))
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

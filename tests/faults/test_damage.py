@@ -24,7 +24,7 @@ from automl.record.study_files import PLOT_NAMES
 from automl.record.study_requests import FolderRequestQueue
 from tests.end_to_end.program import Done, Program, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, SEED, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise, sample
 from tests.flips import one_bit_flipped, torn_ends
 from tests.models.test_ensemble import asked
 from tests.models.test_refit_file import seed, written
@@ -120,7 +120,7 @@ def damages(content: bytes, at_least: int = 0) -> Iterator[bytes]:
 
 
 @pytest.mark.timeout(24 * 3600)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sample(FILES, 5))
 def test_damage_is_harmless_or_named(
     study: InterruptedStudy, name: str, note_promise: NotePromise
 ) -> None:

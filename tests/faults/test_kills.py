@@ -24,7 +24,7 @@ from automl.trial import MetricsReported, TrialStarted
 from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
 from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
-from tests.faults.conftest import N_POINTS, SEED, NotePromise
+from tests.faults.conftest import N_POINTS, SEED, NotePromise, sample
 from tests.processes import left_processes, those_left
 
 pytestmark = pytest.mark.slow
@@ -266,7 +266,7 @@ def test_packs_that_are_killed_lose_nothing_and_do_nothing_twice(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("what", ["deliverer", "worker", "main", "fork_server"])
+@pytest.mark.parametrize("what", sample(["deliverer", "worker", "main", "fork_server"], 2))
 def test_whatever_is_stopped_for_a_while_goes_on(
     program: Program,
     outside_log: OutsideLog,

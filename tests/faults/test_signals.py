@@ -16,7 +16,7 @@ import pytest
 from automl.record.studies import read_study
 from tests.end_to_end.program import PATIENCE_SECONDS, Program, Running, mine, wait_until
 from tests.end_to_end.records import Records
-from tests.faults.conftest import NotePromise
+from tests.faults.conftest import NotePromise, sample
 from tests.processes import left_processes, processes_in
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ SIGNALS = {
 
 @pytest.mark.parametrize(
     ("how", "everybody"),
-    [*((how, False) for how in SIGNALS), ("SIGTERM", True), ("SIGHUP", True)],
+    sample([*((how, False) for how in SIGNALS), ("SIGTERM", True), ("SIGHUP", True)], 3),
 )
 def test_a_signal_ends_it_in_time_and_it_goes_on(
     program: Program, how: str, everybody: bool, note_promise: NotePromise

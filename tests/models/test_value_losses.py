@@ -17,11 +17,11 @@ from automl.config.metrics import ValueLoss
 from automl.data.dataset import Dataset, NetworkOutputs
 from automl.data.folds import folds_at_random
 from automl.data.load import load_dataset
-from automl.data.scoring.ensemble_selection import select_ensemble
 from automl.data.scoring.metrics import ValuePredictions
 from automl.errors import ConfigError
 from automl.export.package import export_model
 from automl.in_trial.seeds import trial_seed
+from automl.models.ensemble_selection import select_ensemble
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.boosting import heavy as boosting
 from automl.models.families.boosting.family import BoostingFamily

@@ -82,7 +82,7 @@ def copy_of_the_tree() -> Iterator[Path]:
 
 def run_tests(folder: Path, tests: Iterable[str], limit_seconds: float) -> str | None:
     """Why the tests did not pass in this tree: the first that failed; None: they passed."""
-    where = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    where = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "FAULT_POINTS": "1"}
     process = subprocess.Popen(
         [sys.executable, *PYTEST, "-m", "not gpu", *tests],
         cwd=folder,

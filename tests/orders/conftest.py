@@ -12,7 +12,7 @@ from tests.mlflow_store import ignore_mlflows_warning, mlflow_environment
 __all__ = ["mlflow_environment"]
 
 ORDERS_PER_TEST = 10
-N_ORDERS = int(os.environ.get("ORDERS", "0"))
+N_ORDERS = int(os.environ.get("ORDERS", "10"))
 """How many orders are tried."""
 SEED = int(os.environ.get("ORDERS_SEED", "0"))
 """Another seed tries others."""

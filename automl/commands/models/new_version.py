@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.evaluate import evaluate_models
-from automl.commands.export import ServedPackage
 from automl.commands.models.champion import (
     LOSS_METRIC,
     ChampionComparison,
@@ -26,6 +25,7 @@ from automl.commands.models.champion import (
     version_description,
 )
 from automl.commands.models.evaluation_scores import check_same_table, rows_learned_from
+from automl.commands.models.served_package import ServedPackage
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
 from automl.config.commands import ALL_ROWS

@@ -1,1 +1,1 @@
-"""Scores of predictions: metrics, baselines, intervals, findings, and ensembles' selection."""
+"""Scores of predictions: metrics, baselines, intervals, and findings."""

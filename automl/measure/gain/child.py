@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import torch
 
@@ -28,16 +28,22 @@ from automl.measure.gain.watch import (
 )
 from automl.models.networks.network_estimator import NetworkEstimator
 from automl.models.networks.network_family import NetworkFamily, fill_from_settings
-from automl.models.networks.tensors import DataTensors, PartTensors, TensorSource
+from automl.models.networks.tensors import (
+    DataTensors,
+    Pair,
+    PartTensors,
+    TensorSource,
+    TrainingRows,
+)
 from automl.objectives.training_session import TrainingSession, open_objective
 from automl.record.texts import fit_line
 from automl.trial import TrialSpec, single_event_handler
 
 
 class DataCopiedPerStep(TensorSource):
-    """A `TensorSource` that copies each step's training rows to the device.
+    """A `TensorSource` whose training rows stay in main memory: each step copies its own.
 
-    It replaces `DataOnDevices` in a timing. The validation part stays on the device.
+    It replaces `DataOnDevices` in a timing of trials that train alone.
     """
 
     def __init__(self, data: TensorSource) -> None:
@@ -45,39 +51,40 @@ class DataCopiedPerStep(TensorSource):
         self._data = data
 
     def copy_to(self, device: str, dtype: torch.dtype) -> DataTensors:
+        raise ValueError("its training rows are copied step by step, and not kept on the device")
+
+    def open_rows(self, device: str, dtype: torch.dtype) -> AbstractContextManager[TrainingRows]:
         on_host, on_device = self._data.tensors("cpu", dtype), self._data.tensors(device, dtype)
-        x, y = (cast(torch.Tensor, HostRows(t, device)) for t in (on_host.train.x, on_host.train.y))
-        return DataTensors(PartTensors(x, y), on_device.validation)
+        return nullcontext(RowsCopiedPerStep(HostRows(on_host.train, device), on_device.validation))
 
 
+@dataclass(frozen=True)
 class HostRows:
-    """Stands for a tensor of training rows: its length, and a selection of rows.
+    """Training rows in main memory. Each batch is copied to the device, from pageable memory."""
 
-    The requested row numbers are on the device, and reading them would wait for the device, as no
-    loader does. As many other rows are returned instead, in an order drawn once. Both tensors of a
-    part return the same rows.
-    """
-
-    def __init__(self, rows: torch.Tensor, device: str) -> None:
-        self._rows, self._device = rows, device
-        self._order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        self._next_place = 0
+    part: PartTensors
+    device: str
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.part)
 
-    @property
-    def device(self) -> str:
-        """The device to which selected rows are copied."""
-        return self._device
+    def batches(self, order: torch.Tensor, n_rows: int, seed: int) -> Iterator[Pair]:
+        return self._copied(self.part.batches(order, n_rows, seed))
 
-    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
-        """Return as many rows as `index` names, copied from pageable memory to the device."""
-        if self._next_place + len(index) > len(self._order):
-            self._next_place = 0
-        chosen = self._order[self._next_place : self._next_place + len(index)]
-        self._next_place += len(index)
-        return self._rows.index_select(dim, chosen).to(self._device, copy=True)
+    def pieces(self, n_rows: int) -> Iterator[Pair]:
+        return self._copied(self.part.pieces(n_rows))
+
+    def _copied(self, batches: Iterator[Pair]) -> Iterator[Pair]:
+        for x, y in batches:
+            yield x.to(self.device, copy=True), y.to(self.device, copy=True)
+
+
+@dataclass(frozen=True)
+class RowsCopiedPerStep:
+    """The rows of a trial whose training part is copied step by step."""
+
+    train: HostRows
+    validation: PartTensors
 
 
 _N_ROUNDS = 2

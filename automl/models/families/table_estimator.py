@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from automl.data.features import n_features, one_hot_features
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.in_trial.goal import Patience
 from automl.in_trial.trial_context import TrialContext
+from automl.models.families.tree_arrays import TreeArrays
 from automl.models.family import EstimatorSetup, NetworkBuilder, PackKey, TrainedModel
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.model_file import (
@@ -126,6 +127,46 @@ def single_class_scores(data: Dataset) -> tuple[ClassScoreLayout, Floats]:
     counts = np.bincount(data.train.y, minlength=data.n_outputs) + 1.0
     logs: Floats = np.log(counts / counts.sum())
     return classes, logs[1:] - logs[:1] if classes.n_fit_outputs == 1 else logs
+
+
+class ModelGraph(Protocol):
+    """A graph of operators to which a model's `draw` adds its arithmetic; it belongs to `export`.
+
+    Arrays are named by strings. Their first axis is the B rows of a batch.
+    """
+
+    @property
+    def one_hot(self) -> str:
+        """Name of the one-hot features (B, D)."""
+
+    @property
+    def tree_view(self) -> str:
+        """Name of the columns as trees take them (B, F)."""
+
+    @property
+    def spread_view(self) -> str:
+        """Name of `tree_view` with a column for each value of some categories (B, F')."""
+
+    def add(self, operator: str, *inputs: str) -> str:
+        """Add an operator of ONNX, and return the name of its result."""
+
+    def constant(self, value: npt.ArrayLike) -> str:
+        """Add float64 numbers, and return their name."""
+
+    def clipped(self, numbers: str, low: float, high: float) -> str:
+        """Add the limits of numbers, and return the name of the limited numbers."""
+
+    def joined(self, parts: Sequence[str]) -> str:
+        """Add a join of columns, and return its name."""
+
+    def every_row(self, values: Floats) -> str:
+        """Add an array (B, K) that has the same K values in each row, and return its name."""
+
+    def tree_sums(self, trees: TreeArrays, view: str, n_groups: int = 1) -> str:
+        """Add what `TreeArrays.sums` computes of a view, and return the name of the sums."""
+
+    def class_outputs(self, classes: ClassScoreLayout, given: str) -> str:
+        """Add what `ClassScoreLayout.outputs` computes, and return the name of the outputs."""
 
 
 class CpuModel:

@@ -18,7 +18,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import StudyConfig
@@ -48,9 +47,6 @@ from automl.trial import (
     Reply,
     SweepStopping,
 )
-
-if TYPE_CHECKING:
-    from automl.running.opening.parts import SweepParts
 
 LEARNING_SPACE = AdmissionRefusal(
     "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
@@ -307,21 +303,3 @@ class TrialAsker:
     def _may_pend(self, n_pending: int, placing: TrialPlacer) -> bool:
         most = self.ports.n_may_pend()
         return most is None or n_pending < max(most, placing.n_side_by_side)
-
-
-def open_asker(ports: LoopPorts, parts: SweepParts, say: Callable[[str], None]) -> TrialAsker:
-    """Return what decides about the trials of one sweep; `say` prints a line."""
-    study, config = parts.study, parts.config.study
-    questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
-    if study.suggester is not None:
-        questions = ParamQuestions(study, study.suggester, say)
-    peers = parts.store.peers
-    return TrialAsker(
-        ports,
-        config.decided_n_trials,
-        study.n_asked,
-        questions,
-        others=PeerSweepsObserved(run=peers.are_expected),
-        peers=peers,
-        gain=GainRule(study, config, parts.log, say).look,
-    )

@@ -7,7 +7,7 @@ virtual time. Nothing is decided here.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
@@ -23,6 +23,7 @@ from automl.trial import (
     DeviceId,
     DeviceKind,
     MemoryPeakMeasured,
+    PackKind,
     Params,
     Placement,
     Question,
@@ -38,15 +39,6 @@ class PlannedTrial:
 
     number: int
     params: Params
-
-
-@dataclass(frozen=True)
-class PackKind:
-    """The property that trials of one pack share. Trials of equal kind can train together."""
-
-    key: Hashable
-    n_lanes: int
-    """Largest number of trials of this kind in one pack, at least 2."""
 
 
 _NOT_YET = AdmissionRefusal("waiting: not looked at yet")

@@ -13,14 +13,8 @@ from dataclasses import dataclass, field
 
 from automl.admission.refusals import AdmissionRefusal
 from automl.admission.requests import RequestMaker
-from automl.running.loop.messages import (
-    AdmittedExecution,
-    ExecutionStart,
-    LoopPorts,
-    PackKind,
-    WaitingTrial,
-)
-from automl.trial import DeviceKind, Placement, ResourceRequest
+from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
+from automl.trial import DeviceKind, PackKind, Placement, ResourceRequest
 
 
 @dataclass

@@ -1,17 +1,14 @@
-"""Opens the machines where a sweep's trials may run: this machine, or the nodes of a cluster.
+"""The machines where a sweep's trials may run: this machine, or the nodes of a cluster.
 
-Which of the two it is is chosen here, and nowhere else; all that depends on it is asked of the
-machines. The nodes of a cluster are in `cluster_machines.py`.
+`parts.py` opens those that the config names; all that depends on them is asked of them. The nodes
+of a cluster are in `cluster_machines.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Protocol
 
 from automl.config import ExecutionKind, StudyConfig
-from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader
 from automl.devices.host import n_oom_kills
 from automl.errors import AutoMLError
@@ -94,22 +91,6 @@ class ThisMachine:
 
     def close(self) -> None:
         self.reader.close()
-
-
-@contextmanager
-def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
-    """Open the machines. Raises ConfigError if none can be used, AutoMLError if none answers."""
-    with closing(_open_machines(prepared)) as machines:
-        yield machines
-
-
-def _open_machines(prepared: PreparedStudy) -> SweepMachines:
-    if prepared.config.execution.kind is ExecutionKind.ray:
-        from automl.running.opening.cluster_machines import Cluster  # loads the modules of clusters
-
-        return Cluster.open(prepared)
-    beside = prepared.uses_cpu_beside_gpus
-    return ThisMachine(open_device_reader(prepared.devices, beside_gpus=beside))
 
 
 def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:

@@ -20,7 +20,8 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.running.opening.outside_trials import OutsideTrials
 from automl.running.opening.parts import open_outside_trials, store_config
-from automl.running.opening.recovery import restore_lost_events, take_over_trials
+from automl.running.opening.recovery import take_over_trials
+from automl.running.opening.study_store import FolderStore
 from automl.running.prepare.identity_settings import flat_settings
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy
@@ -111,25 +112,24 @@ def open_without_sweep(config: Config, stored_config: str) -> Iterator[UnsweptSt
     assert config.study.name is not None, "the commands refuse a line without a name"
     events = StudyFiles(study_path(config.study)).events
     prepared = prepare_study(config, edits=read_edits(events))
-    with StudyDirectory.open(config.study, must_exist=False) as directory:
-        study = Study.open(config.study, prepared.rules, directory.path)
-        with closing(study), EventLog.open(directory.files.events) as log:
-            place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
-            study.keep_uuid(place.study_uuid)
-            if log.record.edits != prepared.edits:
-                raise ConfigError(
-                    f"study.name={config.study.name}: it was edited meanwhile; give the command "
-                    "again."
-                )
-            restore_lost_events(study, log)
-            if not directory.files.config.exists():
-                store_config(directory, stored_config)
-            if not log.record.sweeps:  # MLflow's run of the study is made from it
-                settings = flat_settings(config)
-                log.append(
-                    SweepStarted(time.time(), study.name, study.uuid, settings, stored_config)
-                )
-            outside = open_outside_trials(prepared, study, log, directory.path)
-            opened = UnsweptStudy(prepared, directory, study, log, outside)
-            take_over_trials(study, log.record, opened.tell)
-            yield opened
+    with (
+        StudyDirectory.open(config.study, must_exist=False) as directory,
+        closing(FolderStore.open(prepared, directory, stored_config)) as store,
+    ):
+        study, log = store.study, store.log
+        place = settle_place(directory.path, config.study, study.uuid, study.stored_name)
+        store.settle_uuid(place)
+        if log.record.edits != prepared.edits:
+            raise ConfigError(
+                f"study.name={config.study.name}: it was edited meanwhile; give the command again."
+            )
+        store.restore()
+        if not directory.files.config.exists():
+            store_config(directory, stored_config)
+        if not log.record.sweeps:  # MLflow's run of the study is made from it
+            settings = flat_settings(config)
+            log.append(SweepStarted(time.time(), study.name, study.uuid, settings, stored_config))
+        outside = open_outside_trials(prepared, study, log, directory.path)
+        opened = UnsweptStudy(prepared, directory, study, log, outside)
+        take_over_trials(study, log.record, opened.tell)
+        yield opened

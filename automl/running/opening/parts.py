@@ -1,18 +1,25 @@
 """Opens the parts of one sweep in the order in which they can refuse, and closes them in reverse.
 
-Where the study is kept is chosen here, and nowhere else (`store_kind`). What an earlier sweep has
-left is put right by `recovery.py`.
+Where the study is kept (`store_kind`) and where trials run (`open_sweep_machines`) is chosen here,
+and nowhere else. What an earlier sweep has left is put right by `recovery.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from automl.config import CodeChange, Config, ObjectiveKind, StudyConfig, TrackingStore
-from automl.devices.device_reader import DeviceReader
+from automl.config import (
+    CodeChange,
+    Config,
+    ExecutionKind,
+    ObjectiveKind,
+    StudyConfig,
+    TrackingStore,
+)
+from automl.devices.device_reader import DeviceReader, open_device_reader
 from automl.errors import ConfigError, StorageError, StudyInUseError
 from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import Executor
@@ -21,7 +28,7 @@ from automl.record.event_log import EventLog
 from automl.record.studies import SWEEP_COMMANDS, read_study
 from automl.record.study_directory import StudyDirectory, holding_for, settle_place
 from automl.record.study_record import MIXED_CODE, StudyRecord, changed_code, code_change_text
-from automl.running.opening.machines import SweepMachines
+from automl.running.opening.machines import SweepMachines, ThisMachine
 from automl.running.opening.outside_trials import OutsideTrials
 from automl.running.opening.study_store import FolderStore, StudyStore
 from automl.running.prepare.prepared_config import PreparedStudy
@@ -88,6 +95,11 @@ class SweepParts:
         return self.machines.checkpoint_store(self.config.study, self.study.uuid)
 
     @property
+    def states_are_here(self) -> bool:
+        """Whether what trials keep of their states lies in the study's folder, and nowhere else."""
+        return self.machines.checkpoints_are_here and self.stored is None
+
+    @property
     def n_places(self) -> int:
         """Largest number of trials, or packs, at once."""
         return self.machines.n_places(self.prepared)
@@ -96,6 +108,22 @@ class SweepParts:
     def n_threads(self) -> int:
         """Largest number of threads that may carry trials, nodes that may still come included."""
         return self.machines.n_threads(self.prepared)
+
+
+@contextmanager
+def open_sweep_machines(prepared: PreparedStudy) -> Iterator[SweepMachines]:
+    """Open the machines. Raises ConfigError if none can be used, AutoMLError if none answers."""
+    with closing(_open_machines(prepared)) as machines:
+        yield machines
+
+
+def _open_machines(prepared: PreparedStudy) -> SweepMachines:
+    if prepared.config.execution.kind is ExecutionKind.ray:
+        from automl.running.opening.cluster_machines import Cluster  # loads the modules of clusters
+
+        return Cluster.open(prepared)
+    beside = prepared.uses_cpu_beside_gpus
+    return ThisMachine(open_device_reader(prepared.devices, beside_gpus=beside))
 
 
 def store_config(directory: StudyDirectory, stored_config: str) -> None:

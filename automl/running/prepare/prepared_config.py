@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ from automl.search.study_identity import (
 )
 from automl.tracking.inside.process import InsideConfig, is_plugin_installed
 from automl.tracking.tracking_uri import resolve_uri
-from automl.trial import Params, ParamValue, ProcessEntry, StudyEdited, TrainingWork
+from automl.trial import PackKind, Params, ParamValue, ProcessEntry, StudyEdited, TrainingWork
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Number of trials asked for before the head could start. The smaller number is for samplers that
@@ -352,15 +352,14 @@ class PreparedStudy:
             self.n_loaders * LOADER_BYTES,
         )
 
-    def pack_of(self, params: Params, *, on_host: bool) -> tuple[Hashable, int] | None:
-        """Return the key of the packs that a trial may join, and their largest number of trials.
-        None if it trains alone."""
+    def pack_kind(self, params: Params, *, on_host: bool) -> PackKind | None:
+        """Return the kind of the packs that a trial may join; None: it trains alone."""
         if not self.setup.may_pack(on_host=on_host):
             return None
         key = self.plan.pack_key(params, on_host=on_host)
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
         n_trials = n_lanes // self.plan.n_models_in_all  # each takes a lane for each of its models
-        return None if n_trials < 2 else (key, n_trials)
+        return None if n_trials < 2 else PackKind(key, n_trials)
 
 
 def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | None:

@@ -24,6 +24,7 @@ from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.executor import Executor, TrialFeed
 from automl.record.event_log import EventLog
 from automl.record.lease import TrialFolderFence
+from automl.record.study_files import StudyFiles
 from automl.running.loop.messages import (
     LoopMessage,
     PlannedTrial,
@@ -33,7 +34,6 @@ from automl.running.loop.messages import (
     TrialEnded,
     TrialMemoryMeasured,
 )
-from automl.running.opening.parts import SweepParts
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (
@@ -97,8 +97,8 @@ class TrialCarrier:
         and nothing of it counts. `stored` keeps copies of what this machine's trials write.
         `machine` names this machine in the devices of trials.
         """
-        self._executor = executor
-        self._log = log
+        self.executor = executor
+        self.log = log
         self._study = study
         self._ledger = ledger
         self._post = post
@@ -125,7 +125,7 @@ class TrialCarrier:
         self, key: int, feed: TrialFeed, placement: Placement, request: ResourceRequest
     ) -> None:
         """Run an execution to its end and give its reservation back, whatever happens."""
-        shrinks = self._executor.can.own_process and may_settle(request, placement, feed.n_lanes)
+        shrinks = self.executor.can.own_process and may_settle(request, placement, feed.n_lanes)
         shrinks = shrinks and self._program_peaks is None  # the memory of a program is not capped
         carried = _CarriedExecution(key, request, placement, shrinks)
         try:
@@ -139,10 +139,10 @@ class TrialCarrier:
     def _execute(self, feed: TrialFeed, carried: _CarriedExecution) -> None:
         on_events = self._on_events(carried)
         if self._stored is None:
-            self._executor.execute(feed, carried.placement, on_events)
+            self.executor.execute(feed, carried.placement, on_events)
         else:
             bringing, keeping = self._stored.around(feed, on_events)
-            self._executor.execute(bringing, carried.placement, keeping)
+            self.executor.execute(bringing, carried.placement, keeping)
 
     @contextmanager
     def _measured(self, key: int) -> Iterator[None]:
@@ -220,7 +220,7 @@ class TrialCarrier:
     def _append(self, event: TrialEvent) -> bool:
         """Log the event; return False for what was logged before an interruption."""
         try:
-            return self._log.append(event)
+            return self.log.append(event)
         except StorageError as error:
             self._post(SweepFailed(error))
             raise
@@ -295,26 +295,26 @@ def is_stop(outcome: TrialOutcome) -> bool:
 class TrialSpecBuilder:
     """Builds the specs of one sweep. `spec` is for any thread, `begin` for the main thread."""
 
-    def __init__(self, parts: SweepParts) -> None:
-        self._parts = parts
+    def __init__(self, study: Study, log: EventLog, files: StudyFiles, seed: int) -> None:
+        """`seed` is the study's."""
+        self._study, self._log, self._files, self._seed = study, log, files, seed
         self._n: Counter[int] = Counter()
         """Number of starts of each trial in this sweep."""
 
     def spec(self, trial: PlannedTrial) -> TrialSpec:
         """Return the spec of a trial that is looked at, not started."""
-        parts = self._parts
         return TrialSpec(
             number=trial.number,
             params=trial.params,
-            checkpoint_dir=str(parts.directory.files.checkpoints(trial.number)),
-            study_seed=parts.config.study.seed,
-            entries=parts.study.entries(trial.params),
-            drawn_ahead=parts.study.drawn_ahead(trial.params),
+            checkpoint_dir=str(self._files.checkpoints(trial.number)),
+            study_seed=self._seed,
+            entries=self._study.entries(trial.params),
+            drawn_ahead=self._study.drawn_ahead(trial.params),
         )
 
     def begin(self, trial: PlannedTrial) -> TrialSpec:
         """Return the spec of a trial that starts now. Raises StorageError."""
-        number, log = trial.number, self._parts.log
+        number, log = trial.number, self._log
         before = log.record.trials.get(number)
         n_starts = self._n[number] + (0 if before is None else before.n_starts)
         self._n[number] += 1

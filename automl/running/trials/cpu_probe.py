@@ -16,10 +16,10 @@ from collections.abc import Callable
 from automl.config import ChooseDevice, ExecutionKind
 from automl.errors import AutoMLError
 from automl.measure.gain.gain_messages import TrainingWay
+from automl.record.event_log import EventLog
 from automl.record.texts import fit_line
 from automl.running.loop.messages import CpuProbed
 from automl.running.loop.trial_paces import DevicePaceModel
-from automl.running.opening.parts import SweepParts
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.trials.step_timing import (
     HOST_DEVICE,
@@ -38,23 +38,22 @@ STEP_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-def open_pace_model(parts: SweepParts) -> DevicePaceModel | None:
+def open_pace_model(
+    prepared: PreparedStudy, kinds: frozenset[DeviceKind], log: EventLog
+) -> DevicePaceModel | None:
     """Return the pace model, with all that earlier sweeps of the study found. None if there is one
     kind of device."""
-    kinds = frozenset(address.kind for address in parts.reader.addresses)
     if len(kinds) < 2:
         return None
 
     def note(kind: DeviceKind, flops: float, seconds: float, execution: int | None) -> None:
-        parts.log.append(PaceMeasured(time.time(), kind, flops, seconds, execution))
+        log.append(PaceMeasured(time.time(), kind, flops, seconds, execution))
 
-    unknown_work_to_cpu = parts.config.devices.choose is ChooseDevice.all
-    work = parts.prepared.work
-    likely = [
-        found for params in draw_params_evenly(parts.prepared.space) if (found := work(params))
-    ]
+    unknown_work_to_cpu = prepared.config.devices.choose is ChooseDevice.all
+    work = prepared.work
+    likely = [found for params in draw_params_evenly(prepared.space) if (found := work(params))]
     chooser = DevicePaceModel(work, kinds, unknown_work_to_cpu, likely, note=note)
-    chooser.learn(parts.log.record)
+    chooser.learn(log.record)
     return chooser
 
 

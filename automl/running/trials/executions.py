@@ -8,16 +8,18 @@ cannot be ended, is left behind: the study stays locked until the process ends, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 from automl.config import StudyConfig
 from automl.errors import StorageError, TrialsLeftBehindError
 from automl.execution.executor import TrialFeed
+from automl.record.study_directory import StudyDirectory
+from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import StopReason
-from automl.running.opening.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
+from automl.terminal.live_display import Display
 from automl.trial import InterruptedOutcome, Placement, ResourceRequest, TrialSpec
 
 JOIN_SECONDS = 30.0
@@ -32,19 +34,20 @@ class ExecutionPool:
 
     def __init__(
         self,
-        parts: SweepParts,
         carrier: TrialCarrier,
-        say: Callable[[str], None],
-        break_off: Callable[[BaseException], None],
-        running: Callable[[], Collection[int]],
+        directory: StudyDirectory,
+        *,
+        study: StudyConfig,
+        n_threads: int,
+        display: Display,
+        loop: SweepLoop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the pool. `break_off` tells the loop of an error, and `running` returns the
-        trials that have not ended."""
-        self._parts, self._carrier, self._say, self._clock = parts, carrier, say, clock
-        self._break_off, self._running = break_off, running
-        self._study = parts.config.study
-        self._pool = ThreadPoolExecutor(parts.n_threads, "trial")
+        """Prepare the pool, with up to `n_threads` threads that carry trials. The loop is told of
+        an error, and knows the trials that have not ended."""
+        self._carrier, self._directory, self._study = carrier, directory, study
+        self._display, self._loop, self._clock = display, loop, clock
+        self._pool = ThreadPoolExecutor(n_threads, "trial")
         self._feeds: dict[int, TrialFeed] = {}
         """The feeds of running executions, by key."""
         self._deadline: float | None = None
@@ -79,12 +82,12 @@ class ExecutionPool:
         self._carrier.stopping.set()
         if self._deadline is None:
             timed_out = reason is StopReason.TIMEOUT
-            can_kill = self._parts.executor.can.own_process
+            can_kill = self._carrier.executor.can.own_process
             waits_seconds, self._late = grace_period(self._study, timed_out=timed_out and can_kill)
             self._deadline = self._clock() + waits_seconds
-            if reason is StopReason.BROKEN and self._running():  # the error is shown later
-                self._say(f"broken off: {self.how_they_stop}")
-        self._parts.executor.stop_trials()
+            if reason is StopReason.BROKEN and self._loop.running:  # the error is shown later
+                self._display.say(f"broken off: {self.how_they_stop}")
+        self._carrier.executor.stop_trials()
 
     def hurry(self) -> None:
         """End the grace of trials that were told to stop. Does nothing if none were."""
@@ -102,7 +105,7 @@ class ExecutionPool:
             return False
         if not self._killed:
             self._killed, self._deadline = True, now + JOIN_SECONDS
-            if not self._parts.executor.kill(self._late):
+            if not self._carrier.executor.kill(self._late):
                 self._deadline = now
         return now >= self._deadline
 
@@ -146,16 +149,16 @@ class ExecutionPool:
         try:
             yield
         except BaseException as error:  # noqa: BLE001 - raised by `SweepFinisher`, when all has ended
-            self._break_off(error)
+            self._loop.break_off(error)
 
     def _leave_behind(self) -> None:
         """Record the trials of threads that cannot be ended as interrupted. They go on later."""
         self._left_behind = True
-        self._parts.directory.stay_locked()
+        self._directory.stay_locked()
         cause = f"{self._late}; left behind"
         with suppress(StorageError):  # the next sweep takes them over all the same
-            for number in self._running():
-                self._parts.log.append(InterruptedOutcome(number, time.time(), cause))
+            for number in self._loop.running:
+                self._carrier.log.append(InterruptedOutcome(number, time.time(), cause))
 
 
 def grace_period(study: StudyConfig, *, timed_out: bool) -> tuple[float, str]:

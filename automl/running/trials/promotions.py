@@ -9,27 +9,34 @@ import math
 import time
 from collections.abc import Callable
 
-from automl.config import ObjectiveKind
+from automl.record.study_files import StudyFiles
 from automl.running.loop.messages import LoopSnapshot, PlannedTrial, StopReason
-from automl.running.opening.parts import SweepParts
+from automl.search.study import Study
 from automl.trial import CheckpointKind, PrunedOutcome
 
 
 class TrialPromotions:
     """Hands out the trials that are promoted. For the main thread."""
 
-    def __init__(self, parts: SweepParts, say: Callable[[str], None]) -> None:
-        self._parts, self._say = parts, say
-        self.may_promote = parts.study.pauses.may_promote
-        config = parts.config
-        is_program = config.objective.kind is ObjectiveKind.command
-        are_here = parts.machines.checkpoints_are_here and parts.stored is None
-        self._sees_states = not is_program and are_here
+    def __init__(
+        self,
+        study: Study,
+        files: StudyFiles,
+        say: Callable[[str], None],
+        *,
+        sees_states: bool,
+        value_at_end: bool,
+    ) -> None:
+        """`sees_states`: what trials keep of their state lies in `files`. `value_at_end`: a trial
+        has no value before its end."""
+        self._study, self._files, self._say = study, files, say
+        self.may_promote = study.pauses.may_promote
+        self._sees_states, self._value_at_end = sees_states, value_at_end
         """Whether a trial without a checkpoint here has no state, which is told once."""
 
     def promote(self, *, grows: bool) -> PlannedTrial | None:
         """Return the paused trial that goes on now, or None. `grows`: new trials may still come."""
-        study = self._parts.study
+        study = self._study
         number = study.pauses.promote(grows=grows)
         if number is None:
             return None
@@ -49,11 +56,11 @@ class TrialPromotions:
         any other. `end` records and tells the end of a trial."""
         if loop.error is not None or loop.stop not in (None, StopReason.TIMEOUT):
             return
-        study = self._parts.study
+        study = self._study
         for number, (step, value) in sorted(study.pauses.all().items()):
-            value = math.nan if self._parts.prepared.plan.goal.value_at_end else value
+            value = math.nan if self._value_at_end else value
             trial = PlannedTrial(number, study.params(number))
             end(trial, PrunedOutcome(number, time.time(), step, value))
 
     def _has_checkpoint(self, number: int) -> bool:
-        return self._parts.directory.files.checkpoint(number, CheckpointKind.LAST).exists()
+        return self._files.checkpoint(number, CheckpointKind.LAST).exists()

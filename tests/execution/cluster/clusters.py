@@ -33,6 +33,11 @@ ROOT = Path(__file__).parents[3]
 SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
 
 
+_WITHOUT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+"""The autoscaler's monitor and that of logs take 1.5 s of a core, and none of these tests asks
+them for anything."""
+
+
 @contextmanager
 def ray_cluster(
     n_nodes: int, each: Mapping[str, object] | None = None, **head: object
@@ -47,9 +52,7 @@ def ray_cluster(
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
 
-        cluster: Any = Cluster(
-            initialize_head=True, head_node_args={"include_dashboard": False, **each, **head}
-        )
+        cluster: Any = Cluster(initialize_head=True, head_node_args={**_WITHOUT, **each, **head})
         for _ in range(n_nodes - 1):
             cluster.add_node(**each)
     try:

@@ -14,13 +14,12 @@ from automl.devices.device_reading import OtherPromises
 from automl.devices.memory_promises import MemoryPromise
 from automl.running.loop.messages import (
     AdmittedExecution,
-    PackKind,
     PlannedTrial,
     StopReason,
     TrialSurveyed,
     UnfitTrialFinding,
 )
-from automl.trial import DeviceId, TrialOutcome
+from automl.trial import DeviceId, PackKind, TrialOutcome
 
 
 class PlainPorts:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from automl.running.loop.messages import (
-    PackKind,
-)
+from automl.trial import PackKind
 from tests.running.loop.simulated_machine import Plan
 
 GB = 1000**3

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from automl.devices.device_reading import DeviceProcess, DeviceSnapshot, HeldBytes
-from automl.running.loop.messages import PackKind
 from automl.trial import (
     LOCAL_NODE,
     DeviceId,
@@ -21,6 +20,7 @@ from automl.trial import (
     FinishedOutcome,
     InterruptedOutcome,
     OutOfMemoryOutcome,
+    PackKind,
     Placement,
     ProcessId,
     TrialOutcome,

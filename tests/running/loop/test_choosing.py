@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from automl.admission.governor import SharedDevice, SharingGovernor
 from automl.devices.device_reading import DeviceReading
-from automl.running.loop.messages import (
-    DevicesRead,
-    PackKind,
-    PlannedTrial,
-    WaitingTrial,
-)
+from automl.running.loop.messages import DevicesRead, PlannedTrial, WaitingTrial
 from automl.trial import (
     DeviceKind,
+    PackKind,
 )
 from tests.places import device_id
 from tests.running.loop.choosers import Known

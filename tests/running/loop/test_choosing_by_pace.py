@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from automl.record.study_record import record_from_events
-from automl.running.loop.messages import PackKind, WaitingTrial
+from automl.running.loop.messages import WaitingTrial
 from automl.running.loop.trial_paces import DevicePaceModel
 from automl.trial import (
     DeviceKind,
@@ -15,6 +15,7 @@ from automl.trial import (
     FinishedOutcome,
     MemoryPeakMeasured,
     PaceMeasured,
+    PackKind,
     Params,
     SweepStarted,
     TrainingWork,

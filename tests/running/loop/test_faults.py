@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from automl.admission.limits import AdmissionLimits
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.loop import SweepLoop
-from automl.running.loop.messages import DevicesRead, PackKind
+from automl.running.loop.messages import DevicesRead
 from automl.running.loop.placing import IN_DOUBT, failed_devices, mark_doubted_devices
-from automl.trial import FinishedOutcome
+from automl.trial import FinishedOutcome, PackKind
 from tests.places import device_id
 from tests.running.loop.simulated_machine import Fault, Plan
 from tests.running.loop.simulator import World

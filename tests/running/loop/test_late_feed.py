@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import ExecutionStart, PackKind, PlannedTrial
-from automl.trial import FinishedOutcome
+from automl.running.loop.messages import ExecutionStart, PlannedTrial
+from automl.trial import FinishedOutcome, PackKind
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 

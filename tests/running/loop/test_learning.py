@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
-from automl.running.loop.messages import DevicesRead, ExecutionStart, PackKind, TrialMemoryMeasured
-from automl.trial import DeviceKind, FailedOutcome, FinishedOutcome, MemoryPeakMeasured
+from automl.running.loop.messages import DevicesRead, ExecutionStart, TrialMemoryMeasured
+from automl.trial import DeviceKind, FailedOutcome, FinishedOutcome, MemoryPeakMeasured, PackKind
 from tests.running.loop.simulated_machine import Hosted, Lane, Plan
 from tests.running.loop.simulator import World
 

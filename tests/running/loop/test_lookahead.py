@@ -17,11 +17,10 @@ from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
     LoopMessage,
-    PackKind,
     PlannedTrial,
     WaitingTrial,
 )
-from automl.trial import DeviceId
+from automl.trial import DeviceId, PackKind
 from tests.running.loop.planned import plans
 from tests.running.loop.simulated_machine import CONTEXT_BYTES, RELEASED_AFTER, Plan
 from tests.running.loop.simulator import World

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
-from automl.running.loop.messages import (
-    DevicesRead,
-    PackKind,
-    TrialStartsHeld,
-)
-from automl.trial import FinishedOutcome
+from automl.running.loop.messages import DevicesRead, TrialStartsHeld
+from automl.trial import FinishedOutcome, PackKind
 from tests.running.loop.planned import GB, GPU, A, B, of
 from tests.running.loop.simulator import World
 

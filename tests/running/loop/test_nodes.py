@@ -21,7 +21,6 @@ from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
     LoopMessage,
-    PackKind,
     TrialEnded,
 )
 from automl.trial import (
@@ -31,6 +30,7 @@ from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
+    PackKind,
     ResourceRequest,
     kind_of_label,
     label_seen_from,

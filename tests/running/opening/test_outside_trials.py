@@ -364,3 +364,14 @@ def test_a_shared_study_gives_no_trials(lab: Config) -> None:
     lab.study.storage = "postgresql://host/db"
     with pytest.raises(ConfigError, match="shared by sweeps of several machines"):
         ask(lab)
+
+
+def test_trials_that_the_journal_has_lost_are_not_given_again(lab: Config) -> None:
+    """The event log still has them, and nobody else may get their numbers."""
+    assert ask(lab, 3) == [0, 1, 2]
+    (Path(lab.study.dir) / "lab" / "journal.log").unlink()
+    before = {number: trial.params for number, trial in record(lab).trials.items()}
+    assert ask(lab) == [3]
+    trials = record(lab).trials
+    assert {number: trials[number].params for number in before} == before
+    assert tell(lab, 2, 0.5).values["state"] == "finished"

@@ -94,8 +94,8 @@ def test_a_trial_with_folds_takes_a_lane_for_each() -> None:
         prepared = prepare_study(
             Config(model=MLPFamily(), data=DataConfig(n_train=100, folds=folds), space=space)
         )
-        pack = prepared.pack_of(space, on_host=True)
-        found[folds] = None if pack is None else pack[1]
+        pack = prepared.pack_kind(space, on_host=True)
+        found[folds] = None if pack is None else pack.n_lanes
         assert prepared.plan.goal.value_at_end == (folds > 1)
     assert found == {1: 16, 5: 3, 9: None}, "of 16 lanes; a trial by itself has its own pack"
 
@@ -302,19 +302,19 @@ def test_processes_that_load_rows_count_as_cores_and_main_memory() -> None:
 
 def test_only_rows_that_stay_are_trained_on_together() -> None:
     params = {"lr": 0.1}
-    assert with_own_data(None).pack_of(params, on_host=True) is None
-    assert with_own_data(1000).pack_of(params, on_host=True) is not None
+    assert with_own_data(None).pack_kind(params, on_host=True) is None
+    assert with_own_data(1000).pack_kind(params, on_host=True) is not None
     large = with_own_data(2**30, request="1GiB")
-    assert large.pack_of(params, on_host=False) is None
-    assert large.pack_of(params, on_host=True) is not None
+    assert large.pack_kind(params, on_host=False) is None
+    assert large.pack_kind(params, on_host=True) is not None
 
 
 def test_on_a_cpu_tokens_are_trained_on_together_where_that_is_asked_for() -> None:
     params = {"lr": 0.1}
     tokens = with_own_data(1000, takes_integers=True)
-    assert tokens.pack_of(params, on_host=True) is None
-    assert tokens.pack_of(params, on_host=False) is not None
-    asked = with_own_data(1000, takes_integers=True, pack=4).pack_of(params, on_host=True)
+    assert tokens.pack_kind(params, on_host=True) is None
+    assert tokens.pack_kind(params, on_host=False) is not None
+    asked = with_own_data(1000, takes_integers=True, pack=4).pack_kind(params, on_host=True)
     assert asked is not None
     assert asked[1] == 4
 

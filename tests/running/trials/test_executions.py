@@ -5,10 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.limits import AdmissionLimits
 from automl.config import Config, StudyConfig
-from automl.devices.host import HostReader
 from automl.errors import StudyInUseError, TrialsLeftBehindError
 from automl.execution.executor import InlineExecutor
 from automl.models.families.mlp.family import MLPFamily
@@ -32,9 +30,6 @@ from automl.running.loop.messages import (
     StopReason,
     WaitingTrial,
 )
-from automl.running.opening.machines import ThisMachine
-from automl.running.opening.parts import SweepParts
-from automl.running.prepare.preparation import prepare_study
 from automl.running.trials.carrier import TrialCarrier
 from automl.running.trials.executions import (
     JOIN_SECONDS,
@@ -43,6 +38,8 @@ from automl.running.trials.executions import (
 )
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
+from automl.terminal.live_display import Display
+from automl.terminal.view import SweepView
 from automl.trial import (
     UNKNOWN_REQUEST,
     InterruptedOutcome,
@@ -93,6 +90,19 @@ class Trials(InlineExecutor):
             self.over.set()
 
 
+@dataclass
+class SaidLines(Display):
+    """A display that keeps the lines that it is to print."""
+
+    lines: list[str]
+
+    def show(self, view: SweepView) -> None:
+        raise AssertionError("the pool shows no view")
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
 class Scene:
     """A sweep with one running trial, and a clock that goes on a second at each idle look."""
 
@@ -104,21 +114,13 @@ class Scene:
             pruner=NoPruner(),
             space={"batch_size": 8},
         )
+        self.config = config
         self.now, self.said = 0.0, list[str]()
         self.messages: queue.SimpleQueue[LoopMessage] = queue.SimpleQueue()
         self.trials, self.ledger = Trials(), Ledger()
         self.directory = StudyDirectory.open(config.study, must_exist=False)
         self.log = EventLog.open(self.directory.files.events)
         nothing = cast(Any, None)
-        self.parts = SweepParts(
-            prepare_study(config),
-            self.directory,
-            ThisMachine(HostReader()),
-            store=cast(Any, SimpleNamespace(log=self.log)),
-            delivery=nothing,
-            executor=self.trials,
-            outside=nothing,
-        )
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
         self.loop = SweepLoop(nothing, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
         self.carrier = TrialCarrier(
@@ -129,8 +131,12 @@ class Scene:
             post=self.messages.put,
         )
         self.executions = ExecutionPool(
-            *(self.parts, self.carrier, self.said.append, self.loop.break_off),
-            running=lambda: self.loop.running,
+            self.carrier,
+            self.directory,
+            study=config.study,
+            n_threads=1,
+            display=SaidLines(self.said),
+            loop=self.loop,
             clock=lambda: self.now,
         )
 
@@ -165,7 +171,7 @@ class Scene:
         """Once the directory was closed."""
         self.directory.__exit__(None, None, None)
         try:
-            StudyDirectory.open(self.parts.config.study, must_exist=True).__exit__(None, None, None)
+            StudyDirectory.open(self.config.study, must_exist=True).__exit__(None, None, None)
         except StudyInUseError:
             return True
         return False
@@ -233,7 +239,7 @@ def test_where_time_is_up_nobody_waits_long(
 def test_trials_are_killed_soon_after_the_time_is_up_where_they_can_be(
     scene: Scene, *, own_process: bool, seconds: float
 ) -> None:
-    scene.parts.config.study.timeout_seconds = 10
+    scene.config.study.timeout_seconds = 10
     scene.trials.can = replace(scene.trials.can, own_process=own_process)
     scene.trials.heeds = "kill"
     scene.run(scene.start, partial(scene.stop, StopReason.TIMEOUT))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from automl.models.families.table_estimator import (
     ClassScoreLayout,
     CpuModel,
     FittedRound,
+    ModelGraph,
     OnRound,
     TableHeavySide,
     TrialFit,
@@ -49,9 +50,6 @@ from automl.models.families.tree_arrays import (
     tree_view,
 )
 from automl.models.model_file import check_content
-
-if TYPE_CHECKING:
-    from automl.export.table_graph import TableGraph
 
 VIEWS = {PLAIN_ENCODING: tree_view, ONE_HOT_ENCODING: spread_view}
 MAX_TRAIN_ROWS = 4096
@@ -86,7 +84,7 @@ class BoostingModel(CpuModel):
             sums += sums_of_trees(self.trees, VIEWS[self.encoding](columns, rows), self.base)
         return self.classes.outputs(sums)
 
-    def draw(self, graph: TableGraph) -> str:
+    def draw(self, graph: ModelGraph) -> str:
         """Add the model's outputs to an ONNX graph, and return their name."""
         if self.trees is None:
             return graph.class_outputs(self.classes, graph.every_row(self.base))

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,12 @@ from automl.models.families.table_estimator import (
     ClassScoreLayout,
     FeatureHeavySide,
     FeatureModel,
+    ModelGraph,
     TrialFit,
     finite_array,
     single_class_scores,
 )
 from automl.models.model_file import check_content
-
-if TYPE_CHECKING:
-    from automl.export.table_graph import TableGraph
 
 _SHORTER = (0.0, 1.5)
 """Logarithms by which the common length is shortened for each start of the search. A search that
@@ -265,7 +263,7 @@ class KernelModel(FeatureModel):
     def _scaled(self) -> Floats:
         return self.landmarks * self.per_length
 
-    def draw(self, graph: TableGraph) -> str:
+    def draw(self, graph: ModelGraph) -> str:
         """Add the model's outputs to an ONNX graph, and return their name."""
         x, scaled = graph.one_hot, self._scaled
         z = graph.add("Mul", x, graph.constant(self.per_length))
@@ -280,7 +278,7 @@ class KernelModel(FeatureModel):
         linear = graph.add("Gemm", x, graph.constant(self.slopes), graph.constant(self.bias))
         return graph.class_outputs(self.classes, graph.add("Add", smooth, linear))
 
-    def _draw_kernel(self, graph: TableGraph, apart: str) -> str:
+    def _draw_kernel(self, graph: ModelGraph, apart: str) -> str:
         """Add the arithmetic of `kernel_values` for squared distances to a graph."""
         if self.kind == RBF:
             return graph.add("Exp", graph.add("Mul", apart, graph.constant(-0.5)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,12 @@ from automl.models.families.table_estimator import (
     ClassScoreLayout,
     FeatureHeavySide,
     FeatureModel,
+    ModelGraph,
     TrialFit,
     finite_array,
     single_class_scores,
 )
 from automl.models.model_file import check_content
-
-if TYPE_CHECKING:
-    from automl.export.table_graph import TableGraph
 
 _MAX_STEPS = 1000
 _ROWS_AT_ONCE = 8192
@@ -50,7 +48,7 @@ class LinearModel(FeatureModel):
     def outputs_from_features(self, x: npt.NDArray[np.float32]) -> Floats:
         return self.classes.outputs(x.astype(np.float64) @ self.weights + self.bias)
 
-    def draw(self, graph: TableGraph) -> str:
+    def draw(self, graph: ModelGraph) -> str:
         """Add the model's outputs to an ONNX graph, and return their name."""
         weights, bias = graph.constant(self.weights), graph.constant(self.bias)
         return graph.class_outputs(self.classes, graph.add("Gemm", graph.one_hot, weights, bias))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from automl.data.scoring.metrics import Floats
 from automl.models.families.table_estimator import (
     CpuModel,
     FittedRound,
+    ModelGraph,
     OnRound,
     TableHeavySide,
     TrialFit,
@@ -32,9 +33,6 @@ from automl.models.families.tree_arrays import (
 )
 from automl.models.families.trees.family import TreesFamily, TreesParams
 from automl.models.model_file import check_content, parse_task, tensors_to_arrays
-
-if TYPE_CHECKING:
-    from automl.export.table_graph import TableGraph
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +58,7 @@ class ForestModel(CpuModel):
         sums = self.trees.sums(tree_view(columns, rows))
         return forest_outputs(sums / len(self.trees.n_nodes), self.task)
 
-    def draw(self, graph: TableGraph) -> str:
+    def draw(self, graph: ModelGraph) -> str:
         """Add the arithmetic of `outputs` to an ONNX graph, and return the outputs' name."""
         n_trees = graph.constant(len(self.trees.n_nodes))
         mean = graph.add("Div", graph.tree_sums(self.trees, graph.tree_view), n_trees)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from automl.config import Task
-from automl.data.scoring.ensemble_selection import (
+from automl.models.ensemble_selection import (
     FEW_ROWS,
     N_FLOOR,
     choose_sharpness,
