@@ -316,7 +316,7 @@ def test_on_a_cpu_tokens_are_trained_on_together_where_that_is_asked_for() -> No
     assert tokens.pack_kind(params, on_host=False) is not None
     asked = with_own_data(1000, takes_integers=True, pack=4).pack_kind(params, on_host=True)
     assert asked is not None
-    assert asked[1] == 4
+    assert asked.n_lanes == 4
 
 
 def test_how_many_load_rows_may_change_while_a_study_lasts() -> None:
