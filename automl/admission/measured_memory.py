@@ -1,8 +1,9 @@
 """Keeps the memory that trials of a study were seen to hold: by trial, by params, by structure.
 
-Single trials and packs are kept apart, and so are the host and GPUs: neither tells of the other.
-Everything follows from the arguments of `add`, in any order, so an earlier sweep's peaks count like
-this one's. `MemoryTally` compares requests with peaks for the line at the end of a sweep. Pure.
+Single trials and packs are kept apart, and so are the host and GPUs: neither says anything about
+the other. Everything follows from the arguments of `add`, in any order, so an earlier sweep's peaks
+count like this one's. `MemoryTally` compares requests with peaks for the line at the end of a
+sweep. Pure.
 """
 
 from __future__ import annotations

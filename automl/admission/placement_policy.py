@@ -266,7 +266,7 @@ class _PlacementSearch:
     def _teams_to_reuse(
         self, free: Mask, fits: Callable[[DeviceAccount, int | None], bool]
     ) -> Sequence[Sequence[DeviceAccount]]:
-        """Return several devices with one idle process of ours on exactly these devices, the best
+        """Return several devices with one of our idle processes on exactly these devices, the best
         ones first."""
         found, rows = [], self.table.rows
         for devices, processes in self.idle.on_several().items():
@@ -423,7 +423,7 @@ class _PlacementSearch:
         return no_room_even_on_refusal(roomiest, self.request, in_the_way)
 
     def _in_the_way(self, free: Mask) -> frozenset[DeviceId]:
-        """Return the devices that would do if idle processes of ours ended there.
+        """Return the devices that would do if our idle processes ended there.
 
         Where nothing runs at all, these are all devices with idle processes, as what they hold may
         not be known well.

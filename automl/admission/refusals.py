@@ -75,7 +75,7 @@ class AdmissionRefusal:
     reason: str
     kind: RefusalKind = RefusalKind.NO_ROOM
     in_the_way: frozenset[DeviceId] = frozenset()
-    """Devices on which idle processes of ours hold the memory that is asked for."""
+    """Devices on which our idle processes hold the memory that is asked for."""
     excess: float | None = None
     """The `memory_excess` of a trial that is too large for every device."""
     of_host: bool = False

@@ -76,8 +76,8 @@ def watch_devices(config: Config) -> int:
 
 
 def watches_cluster(config: Config) -> bool:
-    """Return whether the devices are those of a cluster's nodes; a cluster that a sweep starts
-    itself has only this machine's."""
+    """Return whether the devices are in a cluster's nodes; a cluster that a sweep starts itself has
+    only this machine."""
     return config.execution.kind is ExecutionKind.ray and config.ray.address != LOCAL_ADDRESS
 
 
@@ -224,7 +224,8 @@ def run(call: CommandCall) -> int:
 
 
 def device_accounts(config: Config) -> list[DeviceAccount]:
-    """Return one reading of the devices with nothing of ours on them. Raises AutoMLError."""
+    """Return one reading of the devices, without any of our processes on them. Raises
+    AutoMLError."""
     with (
         contextlib.closing(open_device_reader(config.devices)) as reader,
         contextlib.closing(open_promises(reader.addresses)) as promises,

@@ -85,13 +85,13 @@ class TrainingConfig:
 
     @property
     def loss_target(self) -> str | None:
-        """Return the name of a loss of the user's, or None for a built-in loss."""
+        """Return the name of a user's loss, or None for a built-in loss."""
         return None if self.loss in LOSSES else self.loss
 
     @property
     def value_loss(self) -> ValueLoss:
         """Return the loss by which predicted numbers are judged.
 
-        With a loss of the user's, predictions are judged by squared errors.
+        With a user's loss, predictions are judged by squared errors.
         """
         return ValueLoss(self.loss, self.quantile) if self.loss in VALUE_LOSSES else ValueLoss()

@@ -36,8 +36,7 @@ def process_name_and_user(pid: int) -> tuple[str | None, str | None]:
 
 
 def find_starter(pid: int, ours: Set[int]) -> int | None:
-    """Return the process of ours that started this one, directly or through others; None: none
-    did."""
+    """Return our process that started this one, directly or through others; None: none did."""
     with suppress(psutil.Error, OSError):
         return next((p.pid for p in psutil.Process(pid).parents() if p.pid in ours), None)
     return None

@@ -43,7 +43,7 @@ CHECK_SECONDS = 5
 """Seconds after which a store at Google is tried no more before a sweep. With the pauses of its
 client that is half a minute; one of Amazon gives up after a quarter of a minute by itself."""
 SILENT_SECONDS = 3.0
-"""Seconds after which it is said that a store is waited for."""
+"""Seconds of waiting for a store after which the sweep says so."""
 logger = logging.getLogger(__name__)
 
 _PARTIAL = ".part"
@@ -62,9 +62,9 @@ class CheckpointStore:
     def check(self) -> None:
         """Raise ConfigError unless a file can be written to the store and deleted again.
 
-        It is said that the store is waited for, if it does not answer at once. Google's client
-        tries for a quarter of an hour, which is right for a checkpoint and too long for somebody
-        who mistyped an address: here it gives up sooner.
+        Say that the store is waited for, if it does not answer at once. Google's client tries for a
+        quarter of an hour, which is right for a checkpoint and too long for somebody who mistyped
+        an address: here it gives up sooner.
         """
         name, store = f"{self._root}/.automl-{secrets.token_hex(8)}", self
         if self.url.startswith("gs://"):

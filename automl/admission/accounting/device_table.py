@@ -56,7 +56,7 @@ class DeviceTable:
     empty_room_bytes: Figures
     room_bytes: Figures
     given_back_bytes: Figures
-    """The most that idle processes of ours could give back."""
+    """The most that our idle processes could give back."""
     n_trials: Figures
     rank: Figures
     is_well: Mask

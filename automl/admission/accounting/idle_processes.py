@@ -16,7 +16,7 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.trial import DeviceId, ProcessId
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
-"""Processes of ours in which nothing runs, by their devices."""
+"""Our processes in which nothing runs, by their devices."""
 
 
 class IdleProcesses:

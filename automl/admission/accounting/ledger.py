@@ -143,7 +143,7 @@ class LedgerSnapshot:
     """Pages that earlier snapshots have, too."""
     n_reservations: int = 0
     host_peak_bytes: int = 0
-    """The most main memory that a process of ours which trains on a GPU was seen to take."""
+    """The most main memory that one of our processes which trains on a GPU was seen to take."""
     changes: LedgerChanges = field(default_factory=LedgerChanges, compare=False)
     by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
     """Devices that have a page, by node."""

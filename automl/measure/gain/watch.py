@@ -197,7 +197,7 @@ PASS_SECONDS = 0.25
 
 # A BaseException, which `except Exception` in an objective lets pass.
 class TimingOverError(BaseException):
-    """Raised in an objective of the user's when its time is up."""
+    """Raised in a user's objective when its time is up."""
 
 
 class ExecutionWatch:
