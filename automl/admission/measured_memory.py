@@ -27,7 +27,7 @@ ENOUGH_TRIALS = 5
 
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """The most memory that a trial, or a pack that it was of, was seen to hold on a device."""
+    """The most memory that a trial, or its pack, was seen to hold on a device."""
 
     params: Params
     kind: DeviceKind

@@ -126,8 +126,8 @@ def coming_promises(placement: Placement, key: int) -> tuple[MemoryPromise, ...]
 class PromiseRetention:
     """Decides what to show to other sweeps.
 
-    A promise stays until every sweep can have seen by NVML what became of it: another sweep may go
-    by a reading that is older than ours.
+    A promise stays until every sweep can have seen by NVML what became of it: another sweep may use
+    an older reading than ours.
     """
 
     def __init__(self) -> None:

@@ -387,8 +387,8 @@ class _PlacementSearch:
     # --- why it does not start ---
 
     def _full_refusal(self, usable: Mask) -> AdmissionRefusal:
-        """Return the refusal that as many trials share the devices as may, or as are faster
-        together."""
+        """Return the refusal for devices that are shared by as many trials as may be, or as are
+        faster together."""
         rows, limits = usable.nonzero()[0], self.limits
         if all(self.table.account(row).device.closed is not None for row in rows):
             return all_closed([self.table.account(row).device for row in rows])

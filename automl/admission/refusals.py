@@ -36,8 +36,8 @@ def excess_after_out_of_memory(
 
     What the trial needs was not seen, only that it is more than the room. A prediction beyond the
     room, which has come true so far, is the best that is known. Without one, the need is what the
-    next try would have asked for, and never less than what the trial held: a guess, whose size
-    tells nothing.
+    next try would have asked for, and never less than what the trial held: a guess, whose size says
+    nothing.
     """
     is_guess = predicted_bytes is None or predicted_bytes <= room_bytes
     needed = math.ceil(OOM_GROWTH * room_bytes) if is_guess else predicted_bytes

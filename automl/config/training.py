@@ -53,7 +53,7 @@ class TrainingConfig:
     for numbers also absolute_error (the median), quantile and poisson (counts) where a family has
     them; or `module:function`: (outputs, targets) → the mean over a batch."""
     quantile: float = 0.5
-    """With loss=quantile: the share of targets that shall lie below what is predicted."""
+    """With loss=quantile: the share of targets that should lie below the prediction."""
     loader_workers: int = 0
     """Processes that load the rows of a trial where they do not stay on its device (data=python);
     0: it loads them itself. A trial's numbers do not depend on it."""

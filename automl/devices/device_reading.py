@@ -25,7 +25,7 @@ HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
 OtherPromises: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
 """Bytes that other sweeps on this machine have promised and NVML does not show.
 
-The key is the GPU, and a word for the promise that stays the same as long as the promise lasts.
+The key is the GPU, and a word that stays the same while the promise lasts.
 """
 
 

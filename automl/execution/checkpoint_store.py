@@ -3,13 +3,13 @@
     URL/<study's uuid>/trial-00007/00002-00001/last.pt
 
 Each start of a trial writes into a folder of its own, named by its attempt, so that a process that
-was cut off and goes on for a while disturbs no other. A file is written under another name and then
-moved to its place whole. A process that takes a trial over takes the latest attempt's version of
-each file, unless the trial's local folder has been as far: an empty file beside that folder, a mark
-like `trial-00007.kept-00002-00001`, names each attempt whose files the folder has stored or
-fetched. Other files in the local folder were written later. Clocks are not compared, since the
-clocks of two machines differ. Each machine uses its own credentials: from its environment, its
-profile or its role.
+is cut off but still runs disturbs no other. A file is written under another name and then moved to
+its place whole. A process that takes a trial over takes the latest attempt's version of each file,
+unless the trial's local folder has been as far: an empty file beside that folder, a mark like
+`trial-00007.kept-00002-00001`, names each attempt whose files the folder has stored or fetched.
+Other files in the local folder were written later. Clocks are not compared, since the clocks of two
+machines differ. Each machine uses its own credentials: from its environment, its profile or its
+role.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from automl.trial import (
 
 CHECK_SECONDS = 5
 """Seconds after which a store at Google is tried no more before a sweep. With the pauses of its
-client that is half a minute; one of Amazon gives up after a quarter of a minute by itself."""
+client that is half a minute; Amazon's client gives up by itself after a quarter of a minute."""
 SILENT_SECONDS = 3.0
 """Seconds of waiting for a store after which the sweep says so."""
 logger = logging.getLogger(__name__)
@@ -206,8 +206,8 @@ def _attempt(spec: TrialSpec) -> str:
 def _mark(folder: Path, attempt: str) -> Path:
     """Return the path of the empty file that marks an attempt as stored or fetched.
 
-    Marks are never changed, and each attempt has its own, so that a process that was cut off undoes
-    no mark. They are not flushed: where one is lost, the same files are fetched again.
+    Marks never change, and each attempt has its own, so a process that was cut off cannot undo a
+    mark. They are not flushed: where one is lost, the same files are fetched again.
     """
     return folder.with_name(f"{folder.name}.kept-{attempt}")
 

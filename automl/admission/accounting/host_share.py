@@ -41,8 +41,8 @@ class HostShare:
     n_on_host: int = 0
     """Number of trials that train on the machine itself."""
     n_coming: int = 0
-    """Number of trials of both sorts whose process the reading did not know, so it does not show
-    their load either."""
+    """Number of trials of both sorts whose process the reading did not know and whose load it does
+    not show."""
     coming_bytes: int = 0
     """The most main memory that processes of trials on GPUs will take in addition."""
     promised_bytes: int = 0
@@ -63,7 +63,7 @@ class HostShare:
 
 
 def gpu_process_bytes(ledger: LedgerSnapshot) -> int:
-    """Return the most main memory that a process which trains on a GPU takes, by what was seen."""
+    """Return the most main memory that a process which trains on a GPU was seen to take."""
     return ledger.host_peak_bytes or PROCESS_BOUND_BYTES
 
 
@@ -124,7 +124,7 @@ def reserve_host_for_gpus(
 def max_cpu_trials(n_cores: int, kept: HostReserve, share: HostShare) -> int:
     """Return how many of the places are left for trials on the machine itself.
 
-    On a machine with fewer cores than GPUs one is left as long as the GPUs have nothing to do.
+    A machine with fewer cores than GPUs leaves one core while the GPUs have nothing to do.
     """
     return max(0 if share.n_running else 1, n_cores - kept.n_cores)
 

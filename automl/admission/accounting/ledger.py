@@ -33,8 +33,8 @@ class Reservation:
     process: ProcessId | None = None
     """The process that trains it; None until it is known."""
     peaks_bytes: tuple[int, ...] = ()
-    """The most that it was seen to hold of each device, in the order of its shares; empty: not
-    seen."""
+    """The most memory that it was seen to hold on each device, in the order of its shares; empty:
+    not seen."""
     settled: bool = False
     """Whether the promise was shrunk to what was seen, which happens once."""
     number: int = 0
@@ -272,7 +272,7 @@ class Ledger:
                     self._await(device, process, context)
 
     def observe_peak(self, key: int, *peaks_bytes: int) -> None:
-        """Note what it was seen to hold of each of its devices, in their order."""
+        """Note what it was seen to hold on each of its devices, in their order."""
         with self._lock:
             reservation = self._reservations[key]
             before = reservation.peaks_bytes or (0,) * len(peaks_bytes)

@@ -351,7 +351,7 @@ class ParentWatch:
     """Watches the process that started this one.
 
     On Linux the kernel reports its end at once. Ray ends the agent of a dead raylet within a
-    second, and the sweep has to learn of it before that.
+    second, and the sweep must learn of it first.
     """
 
     def __init__(self) -> None:

@@ -302,7 +302,7 @@ class _RayAgentConnection:
 def _alive(ray: Any, head: str, in_use: LibraryCallCount) -> Sequence[Mapping[str, Any]]:
     """Return Ray's records of the living nodes; none where the cluster's head does not answer.
 
-    Nothing is known of any node then, and Ray would wait for the head until it ends this process.
+    No node is known then, and Ray would wait for the head until it ends this process.
     """
     from ray.exceptions import RayError
 

@@ -49,7 +49,7 @@ from automl.trial import (
 )
 
 LEARNING_SPACE = AdmissionRefusal(
-    "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
+    "waiting: one trial at a time finds out what the objective asks for", for_devices=False
 )
 
 
