@@ -60,7 +60,7 @@ def find_fastest_export(
     ways = ways_here(predictor)
     console.say(
         f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
-        f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest by then"
+        f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest so far"
     )
     measurements = measure_ways(predictor, validation, ways, folder, _progress(console, ways))
     fastest = fastest_way(measurements.ways, files=True)
