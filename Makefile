@@ -13,7 +13,7 @@ help: ## Print this help
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl
 
-# The tests and recipes whose libraries `make recipes` installs.
+# The tests whose libraries only `make recipes` installs, which runs them.
 FOREIGN := tests/integrations tests/tracking/inside/test_hugging_face.py
 
 test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
