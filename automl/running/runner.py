@@ -195,7 +195,11 @@ class SweepRunner:
         self._returned = ReturnedValues(parts.log.record.trials.values())
         self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
-            *(parts, self.loop.snapshot, self.carrier, self.failures, self.growing),
+            parts,
+            self.loop.snapshot,
+            self.carrier,
+            self.failures,
+            self.growing,
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
@@ -203,13 +207,19 @@ class SweepRunner:
         self._retention = CheckpointRetention(
             config.tracking.keep_best,
             lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
-            *(parts.log, parts.directory.files),
+            parts.log,
+            parts.directory.files,
         )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
+            parts=parts,
+            loop=self.loop,
+            carrier=self.carrier,
+            start_conditions=self._start_conditions,
+            end_trial=self._end,
+            tell=self.tell,
         )
 
     def run(self) -> int:
@@ -220,8 +230,14 @@ class SweepRunner:
         with contextlib.closing(self.growing):
             self._train()
             finisher = SweepFinisher(
-                *(self.parts, self.loop.snapshot(), self.display, self.viewer),
-                *(self.view_failures, self.growing, self.refit_step, self._questions),
+                parts=self.parts,
+                loop=self.loop.snapshot(),
+                display=self.display,
+                viewer=self.viewer,
+                view_failures=self.view_failures,
+                growing=self.growing,
+                refit_step=self.refit_step,
+                questions=self._questions,
             )
             return self.executions.closed_by(finisher.finish)
 
