@@ -49,9 +49,9 @@ def find_fastest_export(
     """Measure the ways, show them, and keep the figures in the study and in MLflow; files are made
     in `folder`.
 
-    `model` is the model's name. Ctrl-C ends the measuring, and the ways measured by then count.
+    `model` is the model's name. Ctrl-C ends the measuring, and the ways measured so far count.
     Raises AutoMLError where no way that can be exported is within the tolerance, and
-    KeyboardInterrupt where none was measured by then.
+    KeyboardInterrupt where none has been measured so far.
     """
     from automl.measure.tuning.measurement import fastest_way, measure_ways, seconds_needed
     from automl.measure.tuning.ways import ways_here
@@ -60,7 +60,7 @@ def find_fastest_export(
     ways = ways_here(predictor)
     console.say(
         f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
-        f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest by then"
+        f"{_rounded(seconds_needed(ways))} on a free machine; Ctrl-C takes the fastest so far"
     )
     measurements = measure_ways(predictor, validation, ways, folder, _progress(console, ways))
     fastest = fastest_way(measurements.ways, files=True)
