@@ -1,7 +1,7 @@
 # `make` prints this help. Every target installs what it needs first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Else each of the hundred programs that the tests start compiles all of ours anew.
+# If it is set, each of the hundred programs that the tests start compiles the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -13,7 +13,7 @@ help: ## Print this help
 sweep: .venv/installed ## Install into .venv, then sweep the generated disc set with the defaults
 	$(BIN)/python -m automl
 
-# What `make recipes` installs the libraries of, and runs.
+# The tests whose libraries only `make recipes` installs, which runs them.
 FOREIGN := tests/integrations tests/tracking/inside/test_hugging_face.py
 
 test: .venv/installed ## Install into .venv, then run the tests, without those of `make slow`
@@ -21,7 +21,7 @@ test: .venv/installed ## Install into .venv, then run the tests, without those o
 
 check: format lint sizes test-and-types ## Before each commit: format, lint, types, tests (changed=true: those near to the change)
 
-slow: recipes ## What takes minutes and seldom breaks: the recipes, then the tests marked slow
+slow: recipes ## Run the checks that take minutes and rarely fail: the recipes, then the tests marked slow
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FOREIGN:%=--ignore=%)
 
 format: .venv/installed ## Check the formatting (mend it with: .venv/bin/ruff format)
@@ -36,7 +36,7 @@ sizes: .venv/installed ## Print which files, folders and docstrings stand out (n
 types: .venv/installed ## Check the types, tests included
 	$(BIN)/mypy
 
-# At once: the types take a core for 20 s, and the tests leave some of theirs idle.
+# Both run at once: the types take a core for 20 s, and the tests leave some of theirs idle.
 test-and-types: .venv/installed
 	$(MAKE) --jobs=2 types test
 
@@ -74,7 +74,7 @@ mutants: .venv/installed ## Break one line at a time and see whether a test fail
 clean: ## Remove what make made (studies and MLflow's store stay)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
 
-# Made again only when the project's own requirements change. pip would spend half of its time on
+# It is made again only when the project's own requirements change. pip would spend half of its time on
 # compiling 26,000 files; Python compiles those that are used, when they are first.
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -84,7 +84,7 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# What the recipes use besides, into the same environment.
+# Further libraries that the recipes use, in the same environment.
 .venv/recipes-installed: .venv/installed
 	@echo "Installing what the recipes use besides into .venv: some minutes, once."
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,recipes]'

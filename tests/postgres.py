@@ -70,7 +70,7 @@ class Server:
             ("-D", str(self.folder), *words),
             bin_path=self._server.bin_path,
             user=self._server.system_user,
-            timeout=30,
+            timeout=300,
         )
 
 

@@ -63,7 +63,7 @@ def test_the_families_are_those_of_the_pages() -> None:
     table = page.split("| `model=` | is |", 1)[1].split("\n\n", 1)[0]
     listed = {name for line in table.splitlines()[2:] for name in words(line.split(" | ")[0])}
     assert listed - {"csv"} == OPTIONS["model"] - {"default"} == families | {"auto"}
-    params = page.split("| family | what its trials", 1)[1].split("\n\n", 1)[0]
+    params = page.split("| family | params of its trials", 1)[1].split("\n\n", 1)[0]
     listed = {name for line in params.splitlines()[2:] for name in words(line.split(" | ")[0])}
     assert listed == families - {"auto", "python"}
 

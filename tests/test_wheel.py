@@ -25,7 +25,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT],
         check=True,
         capture_output=True,
-        timeout=100,
+        timeout=300,
     )
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -39,7 +39,7 @@ def run(installed: Path, cwd: Path, *words: str) -> str:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(installed)},
     )

@@ -2,9 +2,9 @@
 
 The parts are the function's code and the values that it captures. A study stores them as digests,
 recognises the function by them in another process, and names the part that changed. Comments and
-the function's place in its file do not count, and objects of libraries count by their names alone.
-The bytes are made by cloudpickle, which no other module imports. The messages say what of a
-function cannot be pickled, and what makes it large. Calling the function is not done here.
+the function's place in its file do not count, and objects of libraries count only by their names.
+The bytes are made by cloudpickle, which no other module imports. The messages say which part of a
+function cannot be pickled, and which part makes it large. Calling the function is not done here.
 """
 
 from __future__ import annotations

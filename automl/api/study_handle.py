@@ -85,7 +85,8 @@ class OutsideTrial:
     number: int
     params: Params
     lease_until: float
-    """When somebody else may get the trial, if nothing is told of it before (Unix seconds)."""
+    """Time from which somebody else may get the trial, if nothing is told of it before (Unix
+    seconds)."""
 
 
 class StudyHandle:
@@ -156,7 +157,7 @@ class StudyHandle:
 
     def ask(self, n: int = 1, *, lease_seconds: float | None = 86_400.0) -> list[OutsideTrial]:
         """Return `n` trials to try elsewhere, which the study counts as its own from now on; fewer
-        where the study has not so many left.
+        if the study has fewer left.
 
         Whoever asks after `lease_seconds` without news of a trial gets it again (None: nobody
         does). A sweep may be at work on the study. Raises ConfigError where no trial is left.
@@ -182,9 +183,10 @@ class StudyHandle:
         """Record the result of a trial that `ask` has given out, and return the trial's state.
 
         `state` is finished, pruned, failed or interrupted (given to whoever asks next); None:
-        finished. Without `value` a finished trial has the best value that was told of its steps. A
-        value that is no number fails the trial. The same may be told again. Raises ConfigError for
-        another result of a trial that has ended, and for a trial that nobody was given.
+        finished. A finished trial without `value` has the best value that its steps were told to
+        have. A value that is no number fails the trial. The same may be told again. Raises
+        ConfigError for another result of a trial that has ended, and for a trial that nobody was
+        given.
         """
         given = {"tell.value": value, "tell.metrics": metrics, "tell.reason": reason}
         answer = self._tell(trial, {**given, "tell.state": state or "finished"})

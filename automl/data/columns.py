@@ -254,7 +254,7 @@ class CategoryColumn:
 
     @property
     def n_codes(self) -> int:
-        """Return the number of categories told apart; a cell outside all of them has this code."""
+        """Return the number of distinct categories; a cell outside all of them has this code."""
         return len(self.categories) + self.has_other
 
 

@@ -163,7 +163,7 @@ def _learn(own: TableColumns, rows: TableRows, pair: CombinedColumn) -> Column |
     values = values[~np.isnan(values)]
     if not len(values) or values.min() == values.max():
         return None
-    # A ratio may have cells far out, which would decide a mean and a deviation alone.
+    # A ratio may have outliers, which alone would decide a mean and a deviation.
     low, median, high = map(float, np.quantile(values, (0.25, 0.5, 0.75)))
     scale = (high - low) / _QUARTILES_OF_NORMAL or float(values.std() or np.ptp(values))
     return NumberColumn(pair.name, mean=median, scale=scale, fill=median, has_indicator=False)

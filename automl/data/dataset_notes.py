@@ -1,7 +1,7 @@
 """A table for people: a row for each column, and the lines that a sweep begins with.
 
-The lines say what was left out, and how the rows were split. Which kind a column has is decided in
-`column_kinds.py`.
+The lines say what was left out, and how the rows were split. `column_kinds.py` decides which kind a
+column has.
 """
 
 from __future__ import annotations

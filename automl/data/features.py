@@ -19,8 +19,8 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import TableRows
 
 STANDARDISED_LIMIT = 10.0
-"""Standardised numbers are clipped to ±CLIP: one absurd cell in production must not decide
-alone."""
+"""Standardised numbers are clipped to ±CLIP: a single absurd cell in production must not decide the
+result."""
 
 
 def n_features(columns: TableColumns) -> int:

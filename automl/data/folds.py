@@ -42,7 +42,7 @@ class TableSize:
 
     n_rows: int
     n_columns: int = 0
-    """Number of columns, if they count; 0: the rows alone do."""
+    """Number of columns, if they count; 0: only the rows count."""
 
     @property
     def model_seconds(self) -> float:

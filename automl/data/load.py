@@ -343,7 +343,7 @@ def _disc_folds(
 ) -> tuple[DatasetPart, DatasetPart, Sequence[RowFold]]:
     """Return training part, validation part and folds of the disc by `data.folds`.
 
-    With folds, the points that would choose among trials train, too.
+    With folds, the points that would choose among trials also train.
     """
     whole = join_parts(train, validation)
     n_folds = TableSize(len(whole)).n_folds(config.folds, len(whole))

@@ -2,9 +2,9 @@
 
 Half of a sample of the rows proposes pairs: those that explain what boosted trees of the table's
 own columns leave unexplained. The other half decides: trees with the proposed columns must predict
-rows that they never saw better than trees without them, by more than chance. So a target that is
-random, and any number of pairs, gain nothing but by the rare chance of that one comparison. The
-result depends on the rows and the seed alone, and not on how fast the machine is.
+rows that they never saw better than trees without them, by more than chance. A random target
+therefore gains nothing from any number of pairs, except by the rare chance of that one comparison.
+The result depends on the rows and the seed alone, and not on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Floats: TypeAlias = "npt.NDArray[np.float64]"
 LearnedRows: TypeAlias = tuple[TableColumns, TableRows]
 """Columns, and rows of their cells."""
 MIN_ROWS, MAX_ROWS = 500, 4_000
-"""Below MIN_ROWS rows no pair is tried: too few tell a gain from chance. Above MAX_ROWS a random
-sample of the rows decides."""
+"""No pair is tried below MIN_ROWS rows: so few rows cannot tell a gain from chance. Above MAX_ROWS
+a random sample of the rows decides."""
 MAX_ENCODED_ROWS = 10_000
 """Rows that decide on target encoding; of fewer, columns of hundreds of categories have too few of
 each."""
@@ -66,7 +66,7 @@ def select_pairs(
 ) -> tuple[CombinedColumn, ...]:
     """Return the pairs whose combined columns improve predictions; mostly none.
 
-    `frame` and `y` are a sample of rows in random order, of which MAX_ROWS are looked at. With
+    `frame` and `y` are a sample of rows in random order, MAX_ROWS of which are used. With
     `of_three`, products of three columns are tried where no pair improves predictions: trees do not
     find what three columns decide together, and no two of them.
     """
@@ -184,11 +184,11 @@ def _strongest(
 def out_of_fold_gain(
     before: LearnedRows, after: LearnedRows, y: Targets, targets: Floats
 ) -> tuple[float, float]:
-    """Return by which share the columns after reduce the error on unseen rows, and the gain in
+    """Return the share by which the columns after reduce the error on unseen rows, and the gain in
     standard errors.
 
-    The error is squared for classes. For values it is absolute, because few rows far out would
-    else decide alone. Where the columns before predict worse than one value for all rows, the
+    The error is squared for classes. For values it is absolute, because a few outliers would
+    otherwise decide it. Where the columns before predict worse than one value for all rows, the
     columns after must beat that value: else a random target gains by columns that overfit less.
     """
     has_classes = np.isin(targets, (0, 1)).all()
@@ -211,8 +211,8 @@ def is_enough(gain: float, t: float) -> bool:
 def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats, y: Targets) -> Floats:
     """Return what a simple model predicts (N, K) for rows that it was not fitted to.
 
-    The model is a ridge regression, and boosted trees of what it leaves: sums alone, which linear
-    models find, are no gain.
+    The model is a ridge regression, and boosted trees of its residuals: plain sums, which linear
+    models find, are therefore no gain.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -238,7 +238,7 @@ def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats, y: Tar
 
 
 def _views(columns: TableColumns, rows: TableRows) -> tuple[Floats, Floats]:
-    """Return what trees take of the rows (N, F), and what a ridge regression takes (N, D)."""
+    """Return the rows as trees take them (N, F), and as a ridge regression takes them (N, D)."""
     known = [column.n_codes for column in columns.categories]
     x = np.column_stack([rows.numbers, np.where(rows.codes < known, rows.codes, np.nan)])
     return x, np.column_stack([scaled_numbers(columns, rows), np.ones(len(x))])

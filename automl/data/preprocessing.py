@@ -116,8 +116,8 @@ class Preprocessing:
     ) -> Preprocessing:
         """Return the preprocessing with target-encoded columns of these category columns.
 
-        `frame` and `y` are the training rows and their targets, of which the columns learn the
-        categories and the target's scale alone: the means are each model's own.
+        `frame` and `y` are the training rows and their targets. The columns learn only the
+        categories and the target's scale from them: each model has its own means.
         """
         counted = {r.name: r for r in self.columns.readings if isinstance(r, FrequencyReading)}
         verbatim = self.columns.verbatim
@@ -198,11 +198,11 @@ class _ReadColumn:
     codes: npt.NDArray[np.int32]
     """(N,) places among the categories; of no meaning for other columns."""
     is_read: npt.NDArray[np.bool_]
-    """(N,) whether the cell says something to the model; false for missing cells, too."""
+    """Whether each cell (N,) tells the model something; false for missing cells, too."""
 
     @classmethod
     def of(cls, own: TableColumns, name: str, column: pd.Series[Any]) -> _ReadColumn:
-        """Read the column of that name by what was learned of it."""
+        """Read the column of that name by the facts that were learned about it."""
         reading = next((reading for reading in own.readings if reading.name == name), None)
         category = next((c for c in own.categories if c.name == name), None)
         if category is not None or isinstance(reading, FrequencyReading):

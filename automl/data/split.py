@@ -1,7 +1,7 @@
 """The split of a table's rows: rows that train, rows that choose among trials, and test rows.
 
 No sweep sees the test rows. The columns `data.group` (rows that belong together) and `data.time`
-(rows in order) are read here, too. How folds are made is in `folds.py`.
+(rows in order) are read here, too. `folds.py` makes the folds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowSplit:
     left: Rows
     """Training rows that no trial trains on (`data.sweep_rows`)."""
     stratified: bool
-    """Whether every class has its share in each part, classes of fewer than three rows excepted."""
+    """Whether every class of at least three rows has its share in each part."""
     folds: tuple[RowFold, ...] = ()
     """The folds of a trial, by places in `train`; empty: `validation` judges."""
 

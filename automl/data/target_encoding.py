@@ -119,7 +119,7 @@ def class_target(y: npt.NDArray[Any], number: int) -> Floats:
 def _level_means(levels: npt.NDArray[np.int64], target: Floats, n_levels: int) -> Floats:
     """Return the mean target (n_levels,) of each level, less that of all rows, and shrunk.
 
-    All are 0 where the levels differ by no more than chance makes them.
+    All are 0 if the levels differ no more than by chance.
     """
     counts = np.bincount(levels, minlength=n_levels)
     centred = target - target.mean() if len(target) else target

@@ -57,16 +57,16 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 def parse_text_number(text: str, mark: str, unit: str) -> float | None:
     """Return the number that a text says, or None if it says no number.
 
-    `mark` stands before the decimals. Beside the number there is nothing, or `unit`, which is given
-    in lower case.
+    `mark` stands before the decimals. Nothing but `unit`, which is in lower case, may stand beside
+    the number.
     """
     found = _parse_number(text, mark)
     return None if found is None or found[1] not in ("", unit) else found[0]
 
 
 def detect_number_style(texts: Sequence[str]) -> tuple[str, str, float]:
-    """Return the decimal mark and the unit by which most of the texts are numbers, and the share of
-    texts that are."""
+    """Return the decimal mark and the unit with which most of the texts are numbers, and the share
+    of texts that are."""
     best = ".", "", 0.0
     for mark in _NUMBERS:
         units = [found[1] for text in texts if (found := _parse_number(text, mark)) is not None]
@@ -79,7 +79,7 @@ def detect_number_style(texts: Sequence[str]) -> tuple[str, str, float]:
 
 
 def _parse_number(text: str, mark: str) -> tuple[float, str] | None:
-    """Return the number that a text says, and the unit or currency beside it, in lower case."""
+    """Return the number in a text, and the unit or currency beside it, in lower case."""
     text = text.strip()
     found = _NUMBERS[mark].fullmatch(text) if len(text) <= LONGEST else None
     if found is None or (found["open"] is None) != (found["close"] is None):
@@ -105,7 +105,7 @@ def parse_text_seconds(text: str, form: str) -> float | None:
 
 
 def detect_date_style(texts: Sequence[str]) -> tuple[str, float]:
-    """Return the format by which most of the texts are dates, and the share of texts that are."""
+    """Return the format in which most of the texts are dates, and the share of texts that are."""
     best = "iso", 0.0
     for form in DATE_FORMATS:
         if form != "iso" and best[1] == 1:

@@ -1,4 +1,5 @@
-"""Counts the cells of later rows that a model does not know, and says or refuses what is too many.
+"""Counts the cells of later rows that a model does not know, and reports or refuses too many of
+them.
 
 A cell is unknown if it is there and says nothing to the model: a text in a column of numbers or
 dates, a category that training did not have or that was rare there, a text without a known word.

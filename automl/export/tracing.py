@@ -78,7 +78,7 @@ def missing_operator(error: BaseException) -> str | None:
 
 
 def _where(error: BaseException) -> str:
-    """Return the line of the user's code that was running, as the begin of a sentence."""
+    """Return the line of the user's code that was running, as the beginning of a sentence."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith(_LIBRARY_FOLDERS) and f.name == "forward"]
     return (

@@ -150,7 +150,7 @@ def _concatenate(parts: Sequence[SourcePart]) -> SourcePart:
 
 
 def _select_rows(part: SourcePart, numbers: Sequence[int]) -> SourcePart:
-    """Return the part with these rows alone."""
+    """Return the part with only these rows."""
     if isinstance(part, DatasetItems):
         return replace(part, items=Subset(part.items, numbers))
     rows = torch.tensor(numbers, dtype=torch.int64)

@@ -13,8 +13,8 @@ rows held back. `experiments/013-tables/few_rows.md` has the measurements.
 On rows held back, the ensemble is also compared with the best single model, which replaces it if it
 is better by more than chance.
 
-A mean of probabilities is less sure than its models are, and not more often right. So a factor of
-the class scores is chosen, too (`experiments/013-tables/defaults.md`).
+A mean of probabilities is less sure than its models are, and not more often right. A factor of the
+class scores is therefore chosen, too (`experiments/013-tables/defaults.md`).
 """
 
 from __future__ import annotations

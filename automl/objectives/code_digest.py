@@ -1,7 +1,7 @@
 """Computes digests of the code of an objective, by which a study notices that the code has changed.
 
-Comments and layout do not count. Of a function its own source counts and the file it stands in, of
-a program its file. What these import is not looked at.
+Comments and layout do not count. A function counts by its own source and the file that holds it, a
+program by its file. What these import is not looked at.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from automl.record.texts import parse_json
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that goes on while the machine sleeps, as the clocks of other machines do. The monotonic
-clock of Linux stands still meanwhile."""
+clock of Linux stands still during that time."""
 
 
 def lease_seconds() -> float:

@@ -25,7 +25,7 @@ INTERRUPTED_CODE, TERMINATED_CODE = 130, 143
 
 
 class StopSignal(KeyboardInterrupt):
-    """Raised in the main thread by a signal that ends what it does."""
+    """Raised in the main thread by a signal that ends its work."""
 
     def __init__(self, number: signal.Signals) -> None:
         is_ctrl_c = number is signal.SIGINT
@@ -64,7 +64,7 @@ class SignalReceiver:
     def receiving(self, *, to_the_exit: bool = False) -> Iterator[SignalReceiver]:
         """Receive the signals in the block. Under `nohup` SIGHUP stays ignored.
 
-        `to_the_exit`: nothing but the exit of the interpreter follows, whose code stands.
+        `to_the_exit`: only the exit of the interpreter follows, and its exit code stands.
         """
         self._before = {
             number: signal.getsignal(number)

@@ -95,7 +95,8 @@ class StudyDirectory:
         self.fresh = fresh
         """This sweep made the directory; it is removed again if the sweep cannot begin."""
         self.locked_time = time.time()
-        """When this process took the lock: what was asked of the study before is not for it."""
+        """Time at which this process took the lock: earlier requests to the study are not for
+        it."""
         self._lock_fd = lock_fd
         self._stays_locked = False
 

@@ -67,7 +67,7 @@ class SweepRecord:
     end: SweepEnded | None = None
     """The end of the sweep; None: it runs or was killed, and the study's lock tells which."""
     changed_code: tuple[str, ...] = ()
-    """The parts of the user's code that were others in the sweep before: `objective.target`."""
+    """The parts of the user's code that differed in the sweep before: `objective.target`."""
     last_seconds: float = 0.0
     """The time of the sweep's last event (Unix seconds)."""
 
@@ -172,7 +172,7 @@ class StudyRecord:
         return tuple({trial.number: trial for trial in everyone}.values())
 
     def front(self) -> tuple[TrialRecord, ...]:
-        """Return the trials that no other is better than; of one metric, the best one alone."""
+        """Return the trials that no other trial beats; with one metric, only the best one."""
         metrics = self.metrics
         if not metrics.are_several:
             first, returned = self._by_value()[:1], self.returns_values

@@ -34,7 +34,7 @@ MAX_REQUEST_BYTES = 1_000_000
 _REQUEST_SUFFIX = ".request"
 _ANSWER_SUFFIX = ".answer"
 STALE_SECONDS = 3600.0
-"""An answer that nobody has read for so long is removed: its reader is gone."""
+"""An answer that stays unread for this long is removed: its reader is gone."""
 EDIT = "edit"
 """The kind of a request that asks for an edit of the study."""
 _FOR_SWEEPS = ("pause", "resume", "stop")
@@ -49,7 +49,7 @@ class StudyRequest:
 
     kind: str
     arguments: Mapping[str, Any]
-    """What is asked for, as plain values of JSON."""
+    """The arguments of the request, as plain values of JSON."""
     user: str
     time: float
     id: str = field(default="", compare=False)
@@ -78,7 +78,7 @@ class StudyRequest:
 
 @dataclass(frozen=True)
 class RequestAnswer:
-    """What the sweep says to a request."""
+    """The answer of the sweep to a request."""
 
     text: str
     """The answer for people; where the request was refused: the rule, the value and the remedy."""
@@ -124,7 +124,7 @@ class RequestQueue(ABC):
     def pending(self) -> list[StudyRequest]:
         """Return the requests without an answer, the oldest first.
 
-        What another user wrote, or what is no request at all, is left where it is, with a warning.
+        Files of another user, and files that are no requests, stay where they are, with a warning.
         """
 
     @abstractmethod

@@ -182,7 +182,7 @@ def say_on_stdout(line: str) -> None:
 
 
 def say_unfailing(line: str) -> None:
-    """Write a line to stdout at once. If stdout has no reader any more, the work goes on."""
+    """Write a line to stdout at once. If stdout has lost its reader, the work goes on."""
     try:
         say_on_stdout(line)
     except OSError:

@@ -91,7 +91,7 @@ def is_value_returned(value: float, best_report: float | None) -> bool:
 
 
 def rank_trial(key: float, state: TrialState, number: int, *, returned: bool) -> Rank:
-    """Return the rank of a trial with the value `key`, of which less is better.
+    """Return the rank of a trial with the value `key`; a lower value is better.
 
     `returned` says that the objective of the study returns its values. Among equals, finished
     trials come first, then trials that were begun earlier.
@@ -153,7 +153,8 @@ class TrialRecord:
     lease_seconds: float | None = None
     """Longest time between events of a trial that somebody outside has; None: a sweep ran it."""
     lease_until: float | None = None
-    """When the lease of a trial ends that somebody outside has (Unix seconds); None: nobody has."""
+    """Time at which the lease of a trial that runs outside ends (Unix seconds); None: nobody
+    has."""
     request: str = ""
     """Id of the request that asked for the trial; empty: no request to a sweep did."""
     seconds: float = 0.0
@@ -196,7 +197,7 @@ class TrialRecord:
 
     @property
     def reported(self) -> Mapping[str, float]:
-        """The value by the reports of each metric of which another was returned, by name."""
+        """The reported value of each metric whose returned value differs, by name."""
         return self.outcome.reported if isinstance(self.outcome, FinishedOutcome) else {}
 
     @property

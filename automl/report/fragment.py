@@ -88,7 +88,7 @@ def section_fragment(sections: Sequence[ReportSection]) -> str:
 
 def _theme_rules(css: str) -> str:
     """Return the rules by which a fragment follows the theme of JupyterLab or VS Code; elsewhere
-    that of the reader's system counts."""
+    the theme of the reader's system counts."""
     light, dark = re.findall(r":root \{([^}]*)\}", css)
     return (
         f'[data-jp-theme-light="true"] &, .vscode-light & {{ {light} color-scheme: light; }}\n'

@@ -95,7 +95,7 @@ class StudyData:
     scales: Mapping[str, ParamScale]
     """The scales of the params whose values differ between trials, by name."""
     waits: tuple[TrialsWaited, ...] = ()
-    """What trials waited for, beside their turn."""
+    """The reasons for which trials waited, other than their turn."""
     waiting: tuple[tuple[str, str], ...] = ()
     """Trials that wait now, each with the reason."""
     is_running: bool = False

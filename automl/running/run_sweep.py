@@ -26,7 +26,7 @@ from automl.record.disk import public_file_opener
 from automl.record.signal_receiver import signal_receiver
 from automl.record.study_directory import make_study_name
 from automl.record.texts import fit_text
-from automl.running.features.refit_at_end import RunRefit
+from automl.running.features.feature import RunRefit
 from automl.running.opening.machines import checkpoint_store
 from automl.running.opening.parts import (
     edits_so_far,

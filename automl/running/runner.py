@@ -27,21 +27,9 @@ from automl.errors import StorageError
 from automl.record.signal_receiver import StopPhase, in_main_thread, signal_receiver
 from automl.record.study_files import STATUS_FILE
 from automl.record.texts import fit_line
-from automl.running.features.ensemble import GrowingEnsemble
-from automl.running.features.notices import (
-    DeclaredMemoryAdvice,
-    RepeatedParams,
-    ReturnedValues,
-    interruption_line,
-)
-from automl.running.features.refit_at_end import RunRefit, SweepRefit
-from automl.running.features.waits import WaitHistory
-from automl.running.loop.asking import (
-    GainRule,
-    NoParamQuestions,
-    ParamQuestions,
-    TrialAsker,
-)
+from automl.running.features.feature import RunRefit, SweepClock, SweepSite
+from automl.running.features.table import SweepFeatures
+from automl.running.loop.asking import TrialAsker
 from automl.running.loop.device_choice import make_durations
 from automl.running.loop.loop import SweepLoop
 from automl.running.loop.messages import (
@@ -56,25 +44,23 @@ from automl.running.loop.messages import (
     StopReason,
     SweepFailed,
     TimePassed,
-    TrialSurveyed,
     UnfitTrialFinding,
 )
+from automl.running.loop.ports import LoopPorts
 from automl.running.opening.parts import SweepParts
 from automl.running.opening.recovery import learn_memory, take_over_trials
 from automl.running.prepare.identity_settings import flat_settings
-from automl.running.prepare.several_metrics import LimitWatch
 from automl.running.sweep_end import SweepFinisher, leave_at_once
-from automl.running.sweep_lines import greeting_lines
+from automl.running.sweep_lines import DeclaredMemoryAdvice, greeting_lines, interruption_line
 from automl.running.sweep_view import SweepViewer
 from automl.running.trials.carrier import LOST_TRIAL_CAUSE, TrialCarrier, TrialSpecBuilder
 from automl.running.trials.cpu_probe import open_cpu_prober, open_pace_model
-from automl.running.trials.disk_space import CheckpointRetention, StartConditions
 from automl.running.trials.executions import ExecutionPool
+from automl.running.trials.param_questions import open_questions
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.running.trials.promotions import TrialPromotions
-from automl.running.trials.steering import StudySteering
-from automl.running.trials.surveyor import TrialSurveyor
-from automl.terminal.failure_counts import FailureCounts
+from automl.running.trials.steering import StartConditions, StudySteering
+from automl.running.trials.surveyor import NoSurveys, TrialSurveyor
 from automl.terminal.live_display import Display, ViewFailureLog
 from automl.terminal.view import write_view
 from automl.trial import (
@@ -99,7 +85,8 @@ STATUS_SECONDS = 1.0
 
 
 class SweepRunner:
-    """Runs the loop, and does what it decides (it is the loop's `LoopPorts`)."""
+    """Runs the loop over the real parts. It supplies and starts trials and hears of outcomes, for
+    which the loop has three of its ports."""
 
     def __init__(
         self,
@@ -130,11 +117,22 @@ class SweepRunner:
             machine=parts.store.machine,
         )
         self.promises = open_promises(parts.reader.addresses)
-        # What the loop asks for and one part does: see `LoopPorts`.
-        self.idle, self.end_idle = parts.executor.idle, parts.executor.end_idle
-        self.cap_memory, self.n_steps = parts.executor.cap_memory, parts.executor.n_steps
-        self.show_promises, self.promised_elsewhere = self.promises.show, self.promises.others
-        self.promises_locked = self.promises.locked
+        called_seconds = time.monotonic() if called_seconds is None else called_seconds
+        self._clock = SweepClock(
+            called_seconds, time.monotonic(), has_long_end=parts.prepared.choice is not None
+        )
+        site = SweepSite(
+            study=parts.study,
+            log=parts.log,
+            files=parts.directory.files,
+            say=display.say,
+            clock=self._clock,
+            prepared=lambda: parts.prepared,
+            n_places=lambda: parts.n_places,
+            train_again=train_again,
+            free_workers=parts.executor.close,
+        )
+        self.features = SweepFeatures(site, view_failures)
         self.promotions = TrialPromotions(
             parts.study,
             parts.directory.files,
@@ -142,12 +140,8 @@ class SweepRunner:
             sees_states=not is_program and parts.states_are_here,
             value_at_end=parts.prepared.plan.goal.value_at_end,
         )
-        self.may_promote, self.promote = self.promotions.may_promote, self.promotions.promote
-        called_seconds = time.monotonic() if called_seconds is None else called_seconds
-        self.refit_step = SweepRefit(parts, train_again, called_seconds)
-        self._deadline_seconds = self.refit_step.trials_until_seconds
+        self._deadline_seconds = self._trials_until_seconds()
         """When the trials have to be done (monotonic), as computed after each outcome."""
-        self._limits = LimitWatch(parts.config.study.metrics)
         kinds, admission = frozenset(d.kind for d in parts.reader.addresses), config.admission
         chooser = open_pace_model(parts.prepared, kinds, parts.log)
         is_inline = config.execution.kind is ExecutionKind.inline
@@ -156,12 +150,30 @@ class SweepRunner:
             is_inline or admission.max_trials_per_device or admission.max_concurrent_trials
         )
         self._requests = parts.prepared.make_requests()
+        self._starts = TrialSpecBuilder(
+            parts.study, parts.log, parts.directory.files, config.study.seed
+        )
+        self.surveyor: TrialSurveyor | NoSurveys = NoSurveys()
+        if parts.prepared.surveys:
+            self.surveyor = TrialSurveyor(
+                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
+            )
+        self._questions = open_questions(parts.study, display.say)
+        ports = LoopPorts(
+            promises=self.promises,
+            processes=parts.executor,
+            promotions=self.promotions,
+            surveys=self.surveyor,
+            trials=self,
+            starts=self,
+            outcomes=self,
+        )
         self.loop = SweepLoop(
-            ports=self,
+            ports=ports,
             requests=self._requests,
             ledger=self.ledger,
             limits=parts.prepared.limits,
-            asking=self._open_asker(),
+            asking=self._open_asker(ports),
             deadline=lambda: self._deadline_seconds,
             ends_in_time=self._ends_in_time,
             process=_this_process() if is_inline else None,
@@ -170,7 +182,6 @@ class SweepRunner:
             governor=None if hides_pace else SharingGovernor(),
             chooser=chooser,
         )
-        self._questions = self.loop.asking.questions
         self.executions = ExecutionPool(
             self.carrier,
             parts.directory,
@@ -179,37 +190,17 @@ class SweepRunner:
             display=display,
             loop=self.loop,
         )
-        self._starts = TrialSpecBuilder(
-            parts.study, parts.log, parts.directory.files, config.study.seed
-        )
-        self._repeated = self._open_repeated()
-        self.surveyor: TrialSurveyor | None = None
-        if parts.prepared.surveys:
-            self.surveyor = TrialSurveyor(
-                parts.prepared.setup, self._starts.spec, self._requests, self.messages.put
-            )
         self.prober = open_cpu_prober(parts.prepared, chooser, self.messages.put)
         self._own_memory_at_start = own_memory_bytes()
-        self.failures = FailureCounts(parts.log.record.trials)
         self._declared = DeclaredMemoryAdvice()
-        self._returned = ReturnedValues(parts.log.record.trials.values())
-        self.growing = GrowingEnsemble(parts.prepared, parts.directory.path)
         self.viewer = SweepViewer(
             parts,
             self.loop.snapshot,
             self.carrier,
-            self.failures,
-            self.growing,
+            self.features.look,
             called_seconds=called_seconds,
         )
         self._shown_seconds = 0.0
-        self._waits = WaitHistory(parts.log.append)
-        self._retention = CheckpointRetention(
-            config.tracking.keep_best,
-            lambda n: parts.study.ranking(max(n, len(parts.study.front()))),
-            parts.log,
-            parts.directory.files,
-        )
         self._start_conditions = StartConditions(
             parts.config.study, parts.directory.path, self.loop.handle
         )
@@ -222,22 +213,33 @@ class SweepRunner:
             tell=self.tell,
         )
 
+    def _open_asker(self, ports: LoopPorts) -> TrialAsker:
+        study, peers = self.parts.study, self.parts.store.peers
+        return TrialAsker(
+            ports,
+            self.parts.config.study.decided_n_trials,
+            study.n_asked,
+            self._questions,
+            others=PeerSweepsObserved(run=peers.are_expected),
+            peers=peers,
+            why_no_more=self.features.why_no_more,
+        )
+
     def run(self) -> int:
         """Run until nothing runs or will run, or cannot be ended. Return the exit code.
 
         Raises the error that broke the sweep, or TrialsLeftBehindError if trials cannot be ended.
         """
-        with contextlib.closing(self.growing):
+        with contextlib.closing(self.features):
             self._train()
             finisher = SweepFinisher(
-                parts=self.parts,
-                loop=self.loop.snapshot(),
-                display=self.display,
-                viewer=self.viewer,
-                view_failures=self.view_failures,
-                growing=self.growing,
-                refit_step=self.refit_step,
-                questions=self._questions,
+                self.parts,
+                self.loop.snapshot(),
+                self.display,
+                self.viewer,
+                self.view_failures,
+                self.features,
+                self._questions,
             )
             return self.executions.closed_by(finisher.finish)
 
@@ -245,7 +247,7 @@ class SweepRunner:
         with (
             contextlib.closing(self.promises),
             self.executions.all_over(self._take_next),
-            self.surveyor or contextlib.nullcontext(),
+            self.surveyor,
             self.prober or contextlib.nullcontext(),
             self._readings(),
         ):
@@ -254,8 +256,7 @@ class SweepRunner:
             while not self.loop.done and not self.executions.overdue():
                 self._take_next()
             self.promotions.prune_rest(self.loop.snapshot(), self._end)
-            with contextlib.suppress(StorageError):  # the sweep's end tells of a full disk
-                self._waits.close(time.time())
+            self.features.trials_over()
 
     def _receive_signals(self) -> None:
         """Have a signal stop the trials at their next report, and a second one at once."""
@@ -290,14 +291,14 @@ class SweepRunner:
             SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
         )
         learn_memory(self.parts.log.record, self._requests)
-        self._retention.remove()
-        self._deadline_seconds = self.refit_step.trials_until_seconds
+        self.features.begin()
+        self._deadline_seconds = self._trials_until_seconds()
         post, lend = self.messages.put, self.parts.executor.lease
         self.parts.store.peers.start(self.loop.held_trials, post, self._end_lost, lend)
         record, elsewhere = self.parts.log.record, self.parts.outside.numbers
         left = take_over_trials(study, record, self.tell, elsewhere)
         self.loop.take_over(left, study.pauses.all())
-        self.loop.asking.look_at_gain()
+        self.loop.asking.end_if_enough()
         self._steer()  # before a trial starts that was to be stopped
 
     def _take_next(self) -> None:
@@ -314,7 +315,13 @@ class SweepRunner:
         """Do what commands ask for."""
         for line in self._steering.look(time.monotonic()):
             self.display.say(line)
-            self._deadline_seconds = self.refit_step.trials_until_seconds
+            self._deadline_seconds = self._trials_until_seconds()
+
+    def _trials_until_seconds(self) -> float | None:
+        """Return when the trials have to be done by what is known so far. None without a limit."""
+        limit = self.parts.config.study.timeout_seconds
+        kept = self.features.kept_seconds()
+        return None if limit is None else self._clock.trials_until(limit, kept)
 
     def _look_after_machines(self) -> None:
         """Ask for the devices that the head lacks. Break off if the machines are lost."""
@@ -353,44 +360,38 @@ class SweepRunner:
         asked = None if self.parts.outside.only else self.parts.study.ask()
         if asked is None:
             return None
-        repeated = self._repeated
-        if repeated and (line := repeated.line(asked.number, asked.params)) is not None:
+        trial = PlannedTrial(asked.number, asked.params)
+        for line in self.features.trial_asked(trial):
             self.display.say(line)
-        return PlannedTrial(asked.number, asked.params)
+        return trial
+
+    def n_may_pend(self) -> int | None:
+        counts = self.parts.study.counts()
+        n_known = sum(n for s, n in counts.items() if s.is_final or s is TrialState.PAUSED)
+        return self.parts.prepared.sampler.n_may_pend(n_known)
+
+    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
+        if not self.parts.executor.can.packs:
+            return None
+        return self.parts.prepared.pack_kind(trial.params, on_host=on_host)
+
+    def submit(self, start: ExecutionStart) -> None:
+        specs = [self._begun(waiting.trial) for waiting in start.group]
+        self.executions.start(start.key, specs, start.placement, start.request)
+
+    def feed(self, key: int, trial: PlannedTrial) -> None:
+        self.executions.add(key, self._begun(trial))
+
+    def _begun(self, trial: PlannedTrial) -> TrialSpec:
+        self.features.trial_began(trial, time.monotonic())
+        return self._starts.begin(trial)
+
+    def stop_trials(self, reason: StopReason) -> None:
+        self.executions.stop(reason)
 
     def _end_lost(self, trials: Collection[int]) -> None:
         """End trials that another sweep has taken. For any thread."""
         self.parts.executor.end_trials(trials, LOST_TRIAL_CAUSE)
-
-    def n_may_pend(self) -> int | None:
-        n_known = self.viewer.n_ended + self.parts.study.counts()[TrialState.PAUSED]
-        return self.parts.prepared.sampler.n_may_pend(n_known)
-
-    def _open_asker(self) -> TrialAsker:
-        """Return what decides about the trials of the sweep."""
-        parts, say = self.parts, self.display.say
-        study, config = parts.study, parts.config.study
-        questions: ParamQuestions | NoParamQuestions = NoParamQuestions()
-        if study.suggester is not None:
-            questions = ParamQuestions(study, study.suggester, say)
-        peers = parts.store.peers
-        return TrialAsker(
-            self,
-            config.decided_n_trials,
-            study.n_asked,
-            questions,
-            others=PeerSweepsObserved(run=peers.are_expected),
-            peers=peers,
-            gain=GainRule(study, config, parts.log, say).look,
-        )
-
-    def _open_repeated(self) -> RepeatedParams | None:
-        """Return what finds repeated params. None if trials differ in more than the params they
-        begin with: in seeds and rows, or in what they ask for while they run."""
-        study, prepared = self.parts.study, self.parts.prepared
-        if not prepared.purpose.tells_of_repeats or prepared.asks_for_params:
-            return None
-        return RepeatedParams(study.params(number) for number in range(study.n_asked))
 
     def _ends_in_time(self) -> bool:
         """Return whether running trials are stopped when the time is up.
@@ -413,38 +414,18 @@ class SweepRunner:
             return None
         return min(1.0, (report.step + 1) / n_reports)
 
-    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
-        if not self.parts.executor.can.packs:
-            return None
-        return self.parts.prepared.pack_kind(trial.params, on_host=on_host)
-
-    def submit(self, start: ExecutionStart) -> None:
-        specs = [self._begun(waiting.trial) for waiting in start.group]
-        self.executions.start(start.key, specs, start.placement, start.request)
-
-    def feed(self, key: int, trial: PlannedTrial) -> None:
-        self.executions.add(key, self._begun(trial))
-
-    def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.refit_step.lengths.began(trial.number, time.monotonic())
-        return self._starts.begin(trial)
-
     def tell(self, outcome: TrialOutcome) -> None:
-        self.refit_step.lengths.ended(outcome.trial, time.monotonic())
         if isinstance(outcome, PausedOutcome):
             self.parts.study.pauses.pause(outcome.trial)
+            self.features.trial_paused(outcome.trial)
             return
         device = self.carrier.devices.pop(outcome.trial, None)
         self.parts.study.tell(outcome.trial, outcome, device)
-        self._retention.trial_ended(outcome.trial)
+        lines = [*self._questions.found(), *self.features.trial_ended(outcome)]
         self.viewer.trial_ended(outcome)
-        self._deadline_seconds = self.refit_step.trials_until_seconds
-        for line in (*self._questions.found(), *self._limits.found(self.parts.study)):
+        self._deadline_seconds = self._trials_until_seconds()
+        for line in lines:
             self.display.say(line)
-        if (
-            note := self._returned.line(outcome, self.parts.config.study.leading_metric)
-        ) is not None:
-            self.display.say(note)
         if isinstance(outcome, FailedOutcome):
             self._tell_of_failure(outcome)
         if isinstance(outcome, TooLargeOutcome):
@@ -469,7 +450,6 @@ class SweepRunner:
         self.tell(decided)
 
     def _tell_of_failure(self, failed: FailedOutcome) -> None:
-        self.failures.add(failed)
         shown = self.viewer.shown(failed.trial)
         # The error that ends the sweep names the cause.
         is_hopeless = self.loop.is_hopeless(failed)
@@ -485,16 +465,6 @@ class SweepRunner:
         if line is not None:
             self.display.say(line)
 
-    def stop_trials(self, reason: StopReason) -> None:
-        self.executions.stop(reason)
-
-    def is_surveying(self, trial: PlannedTrial) -> bool:
-        return self.surveyor is not None and self.surveyor.is_surveying(trial)
-
-    def surveyed(self, surveyed: TrialSurveyed) -> None:
-        assert self.surveyor is not None
-        self.surveyor.take(surveyed)
-
     def _own_memory(self) -> HeldBytes:
         """Return what this process has taken since the start, and what its workers hold."""
         grown = max(0, own_memory_bytes() - self._own_memory_at_start)
@@ -509,7 +479,6 @@ class SweepRunner:
             self._look_after_machines()
             with self.view_failures.of(STATUS_FILE):
                 view = replace(self.viewer.view(), is_paused=self._start_conditions.is_paused)
-                self._waits.look(view.waiting, view.time)
                 self.display.show(view)
                 write_view(self.parts.directory.files.status, view)
 

@@ -1,8 +1,8 @@
-"""Finishes a sweep: ensemble, refit, scores, the last events to MLflow, the closing table, the exit
-code.
+"""Finishes a sweep: its features' part of the end, the last events to MLflow, the closing table,
+the exit code.
 
-The steps themselves are elsewhere in this folder. A step that fails does not keep the later ones
-from running.
+What ensemble, refit, scores and report do is in `features/`. A step that fails does not keep the
+later ones from running.
 """
 
 from __future__ import annotations
@@ -12,40 +12,26 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import cached_property
-from pathlib import Path
 
-from automl.config import AutoSetting, ObjectiveKind, TrackingStore
+from automl.config import ObjectiveKind, TrackingStore
 from automl.errors import AutoMLError, StorageError, SweepFailedError
-from automl.objectives.model_scoring import HeldOutScores
 from automl.record.signal_receiver import (
     ENDED_PHASE,
     INTERRUPTED_CODE,
-    TERMINATED_CODE,
     SignalReceiver,
     StopPhase,
     signal_receiver,
 )
-from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import STATUS_FILE
-from automl.record.study_record import StudyRecord
 from automl.record.texts import counted, duration_text
-from automl.running.features.ensemble import GrowingEnsemble, ensemble_lines, make_ensemble
-from automl.running.features.refit_at_end import SweepRefit, SweepRefitResult
-from automl.running.features.report_page import make_report
-from automl.running.features.scores import (
-    baseline_scores,
-    no_skill_warning,
-    result_table,
-    score_on_test_rows,
-    sweep_result,
-)
-from automl.running.loop.asking import NoParamQuestions, ParamQuestions
-from automl.running.loop.messages import LoopSnapshot, StopReason
+from automl.running.features.feature import SweepEnding
+from automl.running.features.scores import baseline_scores
+from automl.running.features.table import SweepFeatures
+from automl.running.loop.messages import EXIT_CODES, LoopSnapshot, StopReason
 from automl.running.opening.parts import SweepParts
-from automl.running.sweep_lines import disk_usage_line
 from automl.running.sweep_view import SweepViewer
+from automl.running.trials.param_questions import NoParamQuestions, ParamQuestions
 from automl.search.trial_standings import RankedTrial
 from automl.terminal.best_table import print_best
 from automl.terminal.console import open_console
@@ -54,19 +40,13 @@ from automl.terminal.machine_output import write_answer
 from automl.terminal.rendering import failure_lines
 from automl.terminal.view import SweepView, write_view
 from automl.tracking.long_step import long_step
-from automl.trial import CheckpointKind, EnsembleBuilt, ReportWritten, SweepEnded, TrialState
+from automl.trial import CheckpointKind, SweepEnded, TrialState
 
 DRAIN_SECONDS = 600.0
 """How long the end waits for MLflow while it takes events. `sync` delivers the rest."""
-DRAWS_SECONDS = 60.0
-"""A sweep of at least this length draws pictures of its ensemble, and says which params matter."""
 SETTLE_SECONDS = 30.0
 """How long the end waits for the database of a shared study."""
 N_BEST_SHOWN, N_FRONT_SHOWN = 5, 10
-EXIT_CODES = {
-    StopReason.INTERRUPTED: INTERRUPTED_CODE,
-    StopReason.TERMINATED: TERMINATED_CODE,
-}
 
 
 class SweepFinisher:
@@ -79,31 +59,19 @@ class SweepFinisher:
         display: Display,
         viewer: SweepViewer,
         view_failures: ViewFailureLog,
-        growing: GrowingEnsemble,
-        refit_step: SweepRefit,
+        features: SweepFeatures,
         questions: ParamQuestions | NoParamQuestions,
     ) -> None:
         self._parts = parts
         self._loop = loop
         """The state of the loop when all trials had ended."""
-        self._stop, self._error = loop.stop, loop.error
+        self._ending = SweepEnding(parts.directory.path, loop.stop, loop.error)
         self._questions = questions
         self._display = display
         self._say = display.say
         self._viewer, self._view = viewer, viewer.view
         self._view_failures = view_failures
-        self._growing = growing
-        self._refit_step = refit_step
-        self._ensemble_lines: Sequence[str] = ()
-        """Lines about the ensemble for the end."""
-        self._built_ensemble: EnsembleBuilt | None = None
-        self._score_table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
-        """Columns and rows of the table that says how good the result is."""
-        self._report: Path | None = None
-        """The page on the study, once it is written."""
-        self._skill_warning = ""
-        """Warning about a result that is no better than a constant prediction."""
-        self._refit = SweepRefitResult()
+        self._features = features
         self._signals = signal_receiver()
         self._delivers = False
         """Whether nothing is left but the delivery to MLflow."""
@@ -118,19 +86,13 @@ class SweepFinisher:
             self._record_end()
             self._settle()
         if self._stop is not StopReason.BROKEN:
-            with self._view_failures.of("the ensemble"):
-                self._join_models()
-            with self._view_failures.of("the refit"):
-                self._train_again()
-            with self._view_failures.of("the scores"):
-                self._score_result()
-            with self._view_failures.of("the report"):
-                self._write_report()
+            self._features.end(self._ending)
             self._write_status()  # who is killed while it delivers has ended all the same
             self._deliver()
         self._write_status()
         with self._view_failures.of("the results"):
             self._show_results()
+            self._show_closing()
         for waiting in self._loop.deferred:
             shown = self._view(self._how()).shown(waiting.trial.number)
             self._say(f"trial {shown} is interrupted, {waiting.refusal.reason}")
@@ -145,7 +107,11 @@ class SweepFinisher:
         self._signals.enter(ENDED_PHASE)
         if self._signals.first is not None:
             return self._signals.first.exit_code
-        return self._refit.code or (EXIT_CODES.get(self._stop, 0) if self._stop else 0)
+        return self._ending.exit_code or (EXIT_CODES.get(self._stop, 0) if self._stop else 0)
+
+    @property
+    def _stop(self) -> StopReason | None:
+        return self._ending.stop
 
     def _write_status(self) -> None:
         with self._view_failures.of(STATUS_FILE):
@@ -201,7 +167,7 @@ class SweepFinisher:
         try:
             self._parts.log.append(ended)
         except StorageError as error:  # raised once the command that resumes has been printed
-            self._break_off(error)
+            self._ending.break_off(error)
 
     def _front_numbers(self) -> tuple[int, ...]:
         return tuple(trial.number for trial in self._parts.study.front())
@@ -215,9 +181,6 @@ class SweepFinisher:
         value = scores.get(metric.removeprefix("val_"))
         return {} if value is None else {name: value}
 
-    def _break_off(self, error: BaseException) -> None:
-        self._stop, self._error = StopReason.BROKEN, self._error or error
-
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
         if (why := self._parts.store.peers.settle(SETTLE_SECONDS)) is not None:
@@ -226,99 +189,6 @@ class SweepFinisher:
                 f"the database has not taken all that this sweep did ({why}); nothing is lost: it "
                 f"lies in {self._parts.directory.path} and goes there by: {command}"
             )
-
-    def _join_models(self) -> None:
-        """Make the ensemble of a sweep that came to its end. An interrupted sweep will go on.
-
-        If the ensemble cannot be made, the trials are still whole, so the reason is only printed.
-        """
-        prepared, path = self._parts.prepared, self._parts.directory.path
-        if self._parts.config.study.ensemble is not AutoSetting.auto or not self._has_result:
-            return
-        if self._parts.config.study.metrics.are_several:
-            self._ensemble_lines = ["no ensemble was made: it would be chosen by one metric alone"]
-            return
-        try:
-            with self._signals.interruptible():
-                event = make_ensemble(
-                    prepared,
-                    path,
-                    self._record,
-                    draws=self._is_long,
-                    say=self._say,
-                    write=self._growing.write,
-                )
-        except (AutoMLError, KeyboardInterrupt) as error:
-            command = study_command("ensemble", self._parts.config.study)
-            self._ensemble_lines = [f"no ensemble was made ({error}); make it with: {command}"]
-            return
-        if event is None:
-            return
-        try:
-            self._parts.log.append(event)
-        except StorageError as error:  # raised once the command that resumes has been printed
-            self._break_off(error)
-        else:
-            self._built_ensemble = event
-            self._ensemble_lines = ensemble_lines(event, self._record, prepared.choice, path)
-
-    def _train_again(self) -> None:
-        """Train the result of a sweep with an ensemble again."""
-        if self._built_ensemble is None or self._stop is StopReason.BROKEN:
-            return
-        self._growing.close()
-        path = self._parts.directory.path
-        self._refit = self._refit_step.after(read_study(path))  # this record has the ensemble, too
-
-    @property
-    def _is_long(self) -> bool:
-        """Whether pictures, which take about a second, are a small part of the sweep."""
-        return self._view(self._how()).seconds >= DRAWS_SECONDS
-
-    @property
-    def _has_result(self) -> bool:
-        """Whether a sweep that chooses the family came to its end."""
-        prepared = self._parts.prepared
-        of_any = prepared.choice is not None and prepared.purpose.stands_alone
-        return of_any and self._stop in (None, StopReason.TIMEOUT)
-
-    @cached_property
-    def _record(self) -> StudyRecord:
-        """The record as the last trial left it. Reading it takes longer the longer the log is."""
-        return read_study(self._parts.directory.path)
-
-    def _score_result(self) -> None:
-        """Score the ensemble, or else the best trial."""
-        prepared, directory = self._parts.prepared, self._parts.directory
-        if not self._has_result or prepared.dataset is None:
-            return
-        result = sweep_result(self._record, self._built_ensemble, directory.files)
-        if result is None:
-            return
-        test: HeldOutScores | None = None
-        try:
-            refit = directory.files.refit if self._refit.is_unseen else None
-            with self._signals.interruptible():
-                test = score_on_test_rows(prepared, result, refit, self._say)
-        except (AutoMLError, KeyboardInterrupt) as error:
-            command = study_command("evaluate", self._parts.config.study)
-            self._say(f"no test score ({error}); see it by: {command}")
-        study, dataset = self._parts.config.study, prepared.dataset
-        baseline = baseline_scores(dataset)
-        self._score_table = result_table(result, dataset, baseline, test, study.leading_metric)
-        self._skill_warning = no_skill_warning(
-            result, dataset, baseline, study.leading_metric, study.decided_direction
-        )
-
-    def _write_report(self) -> None:
-        """Write the page on the study; a refit is part of the page of its own study."""
-        if not (self._parts.prepared.purpose.stands_alone and self._parts.study.n_asked):
-            return
-        self._report = make_report(self._parts.directory.path, light=not self._is_long)
-        try:
-            self._parts.log.append(ReportWritten(time.time()))
-        except StorageError as error:  # raised once the command that resumes has been printed
-            self._break_off(error)
 
     def _deliver(self) -> None:
         self._delivers, delivery = True, self._parts.delivery
@@ -333,8 +203,8 @@ class SweepFinisher:
 
     def _show_results(self) -> None:
         study, refit = self._parts.study, self._parts.prepared.plan.refit
-        if self._report is not None:
-            self._say(f"report: {os.path.relpath(self._report)}")
+        if self._ending.report is not None:
+            self._say(f"report: {os.path.relpath(self._ending.report)}")
         points = {trial.number: trial.point for trial in study.front()}
         front = [n for n, point in points.items() if point is not None and not point.excess]
         n_shown = max(N_BEST_SHOWN, min(len(front), N_FRONT_SHOWN))
@@ -363,14 +233,13 @@ class SweepFinisher:
             path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
             if path.exists():
                 self._say(f"best model: {os.path.relpath(path)}")
-        for line in (*self._ensemble_lines, *filter(None, [self._refit.line])):
-            self._say(line)
-        if self._has_result:
-            self._say(disk_usage_line(self._parts.directory.path))
-        if self._score_table is not None:
-            open_console().table(*self._score_table, n_left=2)
-        if self._skill_warning:
-            self._say(self._skill_warning)
+
+    def _show_closing(self) -> None:
+        for line in self._features.closing(self._ending):
+            if isinstance(line, str):
+                self._say(line)
+            else:
+                open_console().table(line.columns, line.rows, n_left=2)
 
     def _is_named_at_end(self, view: SweepView) -> bool:
         """Return whether the error that ends the sweep names the only cause of failures."""
@@ -389,8 +258,7 @@ class SweepFinisher:
                 "counts": {state.value: n for state, n in self._counts().items()},
                 "metric": self._parts.config.study.leading_metric,
                 "best": trial,
-                "ensemble": self._built_ensemble,
-                "report": None if self._report is None else os.path.relpath(self._report),
+                **self._ending.answer,
             }
         )
 
@@ -398,7 +266,7 @@ class SweepFinisher:
         """Return the other metrics of these trials' best reports, if the metrics are ours."""
         if self._parts.config.objective.kind is not ObjectiveKind.builtin:
             return {}
-        trials = self._record.trials
+        trials = self._ending.record.trials
         return {row.number: trials[row.number].best_metrics for row in ranking}
 
     def _counts(self) -> dict[TrialState, int]:
@@ -415,7 +283,7 @@ class SweepFinisher:
         return self._parts.study.name
 
     def _raise_failure(self) -> None:
-        error, last_failure = self._error, self._loop.last_failure
+        error, last_failure = self._ending.error, self._loop.last_failure
         if self._stop is StopReason.BROKEN:
             assert error is not None
             if isinstance(error, AutoMLError):

@@ -1,16 +1,18 @@
-"""The lines with which a sweep greets and says what it left on disk."""
+"""The lines with which a sweep greets, and those about trials that were interrupted."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterator
 
+from automl.admission.refusals import gib_text
+from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
 from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
 from automl.data.dataset import Dataset
 from automl.record.study_directory import study_command
-from automl.record.study_files import BEST_CHECKPOINT_FILE
-from automl.record.texts import counted, duration_text, fit_line, size_text
+from automl.record.texts import counted, duration_text, fit_line
+from automl.running.loop.messages import AdmittedExecution
+from automl.running.loop.retries import MAX_DEATHS
 from automl.running.opening.parts import SweepParts
 from automl.running.prepare.several_metrics import metrics_text
 from automl.search.domains import ChoiceDomain
@@ -18,31 +20,12 @@ from automl.search.search_space import parse_space
 from automl.terminal.console import aligned_lines
 from automl.trial import (
     Direction,
+    InterruptedOutcome,
+    OutOfMemoryOutcome,
+    RequestSource,
+    TrialOutcome,
     TrialState,
 )
-
-
-def disk_usage_line(path: Path) -> str:
-    """Return the disk usage of a study's folder as a line.
-
-    `on disk: 34.1 MB in studies/any; its largest model 1.2 MB`
-    """
-    sizes = dict(_sizes(path))
-    models = [size for file, size in sizes.items() if file.name == BEST_CHECKPOINT_FILE]
-    largest = f"; its largest model {size_text(max(models))}" if models else ""
-    return f"on disk: {size_text(sum(sizes.values()))} in {os.path.relpath(path)}{largest}"
-
-
-def _sizes(path: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files below a folder with their sizes in bytes. Files that vanish meanwhile are
-    left out."""
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                yield Path(folder, name), Path(folder, name).stat().st_size
-            except FileNotFoundError:
-                continue
-
 
 MAX_COLUMNS_SHOWN = 20
 """Largest number of a table's columns that are shown."""
@@ -135,3 +118,65 @@ def how_far(study: StudyConfig) -> str:
     if study.decided_n_trials < UNLIMITED_N_TRIALS or study.timeout_seconds is None:
         return f"to {counted(study.decided_n_trials, 'trial')}"
     return f"as many trials as {duration_text(study.timeout_seconds)} allow"
+
+
+def interruption_line(
+    outcome: TrialOutcome,
+    execution: AdmittedExecution,
+    *,
+    is_stopping: bool = False,
+    shown: Callable[[int], int] = int,
+) -> str | None:
+    """Return what is said of a trial that was interrupted through no fault of the user, or None.
+
+    A trial whose process died goes on in another unless the sweep stops or this was its last
+    allowed death. `shown` gives the number by which people know a trial.
+    """
+    match outcome:
+        case InterruptedOutcome(trial=number, cause=cause, by_worker_death=True):
+            line = f"trial {shown(number)}: {cause}"
+            deaths = execution.members[number].deaths + 1
+            if deaths >= MAX_DEATHS:
+                return f"{line} (death {deaths} of {MAX_DEATHS})"
+            return line if is_stopping else f"{line}; it goes on in another"
+        case InterruptedOutcome(trial=number, cause=cause, lease_ended=True):
+            return f"trial {shown(number)} ended: {cause}; it goes on where it is not lost"
+        case InterruptedOutcome(trial=number, cause=cause, pack_dissolved=True):
+            return f"trial {shown(number)} goes on alone: {cause}"
+    return None
+
+
+class DeclaredMemoryAdvice:
+    """Says what to declare when memory runs out within the user's declared size."""
+
+    def __init__(self) -> None:
+        self._said_bytes = 0
+
+    def line(self, outcome: TrialOutcome, execution: AdmittedExecution) -> str | None:
+        """Return the advice, or None.
+
+        The advice is repeated only for a larger size. There is none if others took the memory, or
+        for a pack, whose trials go on alone.
+        """
+        if not isinstance(outcome, OutOfMemoryOutcome):
+            return None
+        declared, held = execution.request.memory_bytes, execution.peak_bytes
+        if declared is None or execution.request.source is not RequestSource.DECLARED:
+            return None
+        if execution.n_lanes > 1 or execution.disturbed:
+            return None
+        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_PEAK_MARGIN * held))
+        if enough <= self._said_bytes:
+            return None
+        self._said_bytes = enough
+        seen = f", it held {gib_text(held)} by then" if held > declared else ""
+        return (
+            f"trial {outcome.trial} ran out of memory: admission.request={_mib(declared)} is too "
+            f"little for it{seen}; declare admission.request={_mib(enough)}. It runs again with "
+            "more"
+        )
+
+
+def _mib(size_bytes: int) -> str:
+    """A size as it is declared, rounded up."""
+    return f"{math.ceil(size_bytes / 2**20)}MiB"

@@ -8,17 +8,14 @@ from dataclasses import replace
 
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.config import UNLIMITED_N_TRIALS
-from automl.running.features.ensemble import MAX_RANKED_TRIALS, GrowingEnsemble
 from automl.running.loop.messages import LoopSnapshot
 from automl.running.opening.parts import SweepParts
 from automl.running.trials.carrier import TrialCarrier
 from automl.search.trial_standings import RankedTrial
-from automl.terminal.failure_counts import FailureCounts
 from automl.terminal.time_left import TimeLeft, within_time_limit
 from automl.terminal.view import (
     BestRow,
     DeviceRow,
-    EnsembleRow,
     RunningRow,
     SweepView,
     WaitingRow,
@@ -38,15 +35,14 @@ class SweepViewer:
         parts: SweepParts,
         snapshot: Callable[[], LoopSnapshot],
         carrier: TrialCarrier,
-        failures: FailureCounts,
-        ensemble: GrowingEnsemble,
+        add_features: Callable[[SweepView], SweepView],
         *,
         called_seconds: float,
     ) -> None:
-        """`called_seconds` (monotonic) is when the sweep's time began to count."""
+        """`add_features` returns a view with what the features of the sweep add. `called_seconds`
+        (monotonic) is when the sweep's time began to count."""
         self._parts, self._snapshot = parts, snapshot
-        self._carrier, self._failures = carrier, failures
-        self._ensemble = ensemble
+        self._carrier, self._add_features = carrier, add_features
         plan = parts.prepared.plan.refit
         self._repeats = () if plan is None else plan.repeated_trials()
         self._began_seconds = called_seconds
@@ -99,7 +95,7 @@ class SweepViewer:
         counts[TrialState.INTERRUPTED.value] = left
         # Each member of an ensemble has a loss of its own, so that none of them is the best.
         best = parts.study.best() if len(self._repeats) <= 1 else None
-        return SweepView(
+        view = SweepView(
             study=parts.study.name,
             directory=str(parts.directory.path),
             time=now,
@@ -108,11 +104,9 @@ class SweepViewer:
             counts=counts,
             best=None if best is None else replace(self.row_of(best), number=best.number),
             front=() if best is None or best.point is None else self._front_rows(),
-            ensemble=self._ensemble_row() if ended is None else None,
             running=(*self._running_rows(loop), *outside),
             waiting=tuple(self._waiting_rows(loop)),
             devices=_device_rows(loop),
-            failures=self._failures.rows(),
             seconds=seconds,
             seconds_left=self._seconds_left(seconds, loop),
             n_undelivered=parts.delivery.lag(),
@@ -124,6 +118,7 @@ class SweepViewer:
             device_seconds=parts.log.device_seconds(now),
             log_bytes=log_bytes,
         )
+        return self._add_features(view)
 
     def _front_rows(self) -> tuple[BestRow, ...]:
         return tuple(self.row_of(trial) for trial in self._parts.study.front())
@@ -144,14 +139,6 @@ class SweepViewer:
                 seconds_per_step=seconds_per_step(self._carrier.first.get(number), report),
             )
 
-    def _ensemble_row(self) -> EnsembleRow | None:
-        """Return the row of the ensemble's preview, which is brought up to date now."""
-        if not self._ensemble.can_grow:
-            return None
-        ranking = self._parts.study.ranking(MAX_RANKED_TRIALS)
-        self._ensemble.look(ranking, time.monotonic())
-        return self._ensemble.row(ranking, self._parts.config.study.leading_metric)
-
     def _waiting_rows(self, loop: LoopSnapshot) -> Iterator[WaitingRow]:
         for waiting in (*loop.queued, *loop.deferred):
             yield _waiting_row(waiting.trial.number, waiting.refusal)
@@ -160,17 +147,12 @@ class SweepViewer:
         elif not loop.queued and loop.asking_refusal is not None:
             yield _waiting_row(None, loop.asking_refusal)
 
-    @property
-    def n_ended(self) -> int:
-        """Number of trials of the study that have come to their end."""
-        counts = self._parts.study.counts()
-        return sum(n for state, n in counts.items() if state.is_final)
-
     def _seconds_left(self, seconds: float, loop: LoopSnapshot) -> float | None:
+        counts = self._parts.study.counts()
         left = self._time_left.look(
             seconds,
-            n_ended=self.n_ended,
-            n_paused=self._parts.study.counts()[TrialState.PAUSED],
+            n_ended=sum(n for state, n in counts.items() if state.is_final),
+            n_paused=counts[TrialState.PAUSED],
             n_running=len(loop.running),
             n_trials=loop.n_trials,
             is_held=loop.is_held,

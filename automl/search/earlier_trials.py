@@ -81,7 +81,7 @@ class EarlierTrials:
         """Return the earlier trials that a sampler sees, before the study's `own` ones, when it
         proposes trial `number`.
 
-        Their numbers are negative, by which they are told from the study's own.
+        Their negative numbers tell them from the study's own.
         """
         if not self.trials:
             return []

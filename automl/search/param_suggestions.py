@@ -152,7 +152,7 @@ def _yaml_name(name: str) -> str:
 
 
 class ParamSuggester:
-    """Draws and stores the params that running trials ask for. For the main thread alone."""
+    """Draws and stores the params that running trials ask for. For the main thread only."""
 
     def __init__(self, search: SamplerInputs, sampler: Sampler, opened: OpenStorage) -> None:
         """Begin with the space of `search`, which is the one that the user wrote."""

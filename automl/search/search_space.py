@@ -134,7 +134,7 @@ class EnqueuedPoint:
 
     params: Params
     request: str
-    """What tells this point from all others, so that none is tried twice."""
+    """The identity of this point among all others, so that none is tried twice."""
     may_be_outside: bool = False
     """Whether values outside the space are allowed."""
 

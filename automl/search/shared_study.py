@@ -85,7 +85,7 @@ def refuse_changed_study(config: StudyConfig, rules: StudyRules) -> None:
 
 
 class SharedStudy(Study):
-    """A study of which other sweeps have trials, too.
+    """A study whose trials other sweeps run, too.
 
     The main thread alone uses it, except for `report`, which any thread may call.
     """
@@ -101,7 +101,7 @@ class SharedStudy(Study):
     def ask(self) -> AskedTrial | None:
         """Return a trial to carry out, with its lease; None: there is none now.
 
-        It is one that no sweep holds any more, or else the next new one. Raises StorageError.
+        It is one that no sweep holds any longer, or the next new one. Raises StorageError.
         """
         number = self._shared.take_over_trial()
         self.add_news()

@@ -132,9 +132,9 @@ class Study:
     ) -> Self:
         """Open study `config.name`, or create it; it is kept in `directory` or `config.storage`.
 
-        `opened` replaces the storage that `config` names. `begun`: trials of the event log, of
-        which those that the storage has lost are put back. Raises ConfigError (changed identity,
-        unusable storage, a space that the sampler cannot take, enqueued params outside the space),
+        `opened` replaces the storage that `config` names. `begun`: trials of the event log; those
+        that the storage has lost are put back. Raises ConfigError (changed identity, unusable
+        storage, a space that the sampler cannot take, enqueued params outside the space),
         StudyInUseError or StorageError.
         """
         space, asks_for_params = rules.space, rules.asks_for_params
@@ -317,7 +317,7 @@ class Study:
         return self._standings.best()
 
     def front(self) -> tuple[RankedTrial, ...]:
-        """Return the trials that no other is better than; of one metric, the best one alone."""
+        """Return the trials that no other trial beats; with one metric, only the best one."""
         return self._standings.front()
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:

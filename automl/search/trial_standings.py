@@ -155,7 +155,7 @@ class StudyStandings:
         return tuple({trial.number: trial for trial in everyone}.values())[:n]
 
     def front(self) -> tuple[RankedTrial, ...]:
-        """Return the trials that no other is better than; of one metric, the best one alone."""
+        """Return the trials that no other trial beats; with one metric, only the best one."""
         if self._metrics.are_several:
             keys = {number: self._points[number].keys[0] for number in self._front}
             return tuple(self._ranked(n, key, TrialState.FINISHED) for n, key in keys.items())

@@ -131,8 +131,8 @@ def study_runs_address(server: TrackingUri, log: Path) -> str | None:
 
 
 def make_mlflow_database(path: Path, say: Say = logger.warning) -> None:
-    """Make MLflow's database unless it exists: complete, or not at all. Migrate one of an older
-    MLflow, of which a copy stays beside it, and say so.
+    """Make MLflow's database unless it exists: complete, or not at all. Migrate a database of an
+    older MLflow, keep a copy beside it, and say so.
 
     MLflow migrates a new file step by step (1.7 s) without a lock: two processes that open it first
     break it, and a kill leaves it broken. Hence the file is built under another name, under a lock,
@@ -284,7 +284,8 @@ _T = TypeVar("_T")
 def repeat_lost(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Call MLflow, and again where the network has lost the request or its answer.
 
-    MLflow may have done before what the call asks for, so use this for what may be done twice.
+    MLflow may already have done what the call asks for, so use this only for what may be done
+    twice.
     """
     for _ in range(MAX_REPEATS):
         begun = time.monotonic()

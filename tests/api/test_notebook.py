@@ -33,7 +33,7 @@ def test_the_manuals_notebook_runs(folder: Path, monkeypatch: pytest.MonkeyPatch
     ]
     new: Any = nbformat.v4
     notebook = new.new_notebook(cells=[new.new_code_cell(source) for source in sources])
-    client = NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}})
     client.execute()
     outputs = [cell["outputs"] for cell in notebook["cells"]]
     said = "".join(o["text"] for o in outputs[0] if o["output_type"] == "stream")

@@ -87,4 +87,4 @@ assert "sklearn" not in sys.modules
 from automl.sklearn import Classifier
 assert Classifier is automl.sklearn.Classifier and Classifier.__module__ == "automl.sklearn"
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -25,7 +25,7 @@ def run(*words: str, script: bool = False, **environment: str) -> subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **environment},
     )
 
@@ -116,7 +116,7 @@ codes = [main(["study.n_trialz=3"]), main(["fly"]), main(["data=csv"])]
 json.dump([codes, [name for name in {HEAVY!r} if name in sys.modules]], sys.stdout)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert json.loads(done.stdout) == [[2, 2, 2], []]
 
@@ -131,7 +131,7 @@ for words in ("fly", "study.n_trials", "lr=0.1", "study.seeed=1", "sampler=bayes
     assert main([words]) == 2
 sys.exit(any(name in sys.modules for name in ("hydra", "omegaconf", "yaml")))
 """
-    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=300)
 
 
 QUERY = ("-sc", "query=bash")

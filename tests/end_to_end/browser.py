@@ -61,7 +61,7 @@ def open_page() -> OpenPage:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
             words = (*FLAGS, f"--user-data-dir={profile}", "--dump-dom", address)
             done = subprocess.run(
-                [program, *words], capture_output=True, text=True, check=True, timeout=90
+                [program, *words], capture_output=True, text=True, check=True, timeout=300
             )
         return done.stdout
 

@@ -285,14 +285,14 @@ def takes_a_moment(lr: float, wd: float = 0.0) -> float:
     return (lr - 0.6) ** 2 + wd
 
 
-def lasts_a_minute(trial: automl.TrialContext) -> None:
-    """A minute of reports with checkpoints; or, of every fourth trial, a step that takes it all.
+def lasts_ten_minutes(trial: automl.TrialContext) -> None:
+    """Ten minutes of reports with checkpoints; or, of every fourth trial, a step that takes it all.
     Ends at once where a word is left. Has a child of its own, which would live for long."""
     _start_child(trial)
     state, word = trial.restore(), study_folder(trial) / "go on"
-    for step in range(0 if state is None else state["step"] + 1, 240):
+    for step in range(0 if state is None else state["step"] + 1, 2400):
         trial.report(step, {"val_loss": 1.0}, checkpoint=partial(dict, step=step))
-        n_waits = 240 if trial.number % 4 == 3 and trial.params["hangs"] else 1
+        n_waits = 2400 if trial.number % 4 == 3 and trial.params["hangs"] else 1
         for _ in range(n_waits):
             if word.exists():
                 return
@@ -302,7 +302,7 @@ def lasts_a_minute(trial: automl.TrialContext) -> None:
 def _start_child(trial: automl.TrialContext) -> subprocess.Popen[bytes]:
     """Start what would live for long: with a session, and the open files, of its own or not."""
     own_session, own_files = trial.number % 2 == 0, trial.number % 4 < 2
-    return subprocess.Popen(["sleep", "600"], start_new_session=own_session, close_fds=own_files)
+    return subprocess.Popen(["sleep", "1800"], start_new_session=own_session, close_fds=own_files)
 
 
 ACKNOWLEDGED = "acknowledged"

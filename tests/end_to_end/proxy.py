@@ -136,7 +136,7 @@ class Proxy:
                     self.close_connection = True
 
             def _pass_on(self, body: bytes) -> tuple[int, bytes]:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
                 try:
                     headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
                     headers["Host"] = f"127.0.0.1:{port}"

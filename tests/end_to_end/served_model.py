@@ -63,7 +63,7 @@ def ask(address: str, columns: Sequence[str], data: Sequence[Sequence[Any]]) -> 
         {"Content-Type": "application/json"},
     )
     try:
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=300) as answer:
             return json.loads(answer.read())["predictions"]
     except HTTPError as error:
         raise RefusedError(error.code, error.read().decode()) from error

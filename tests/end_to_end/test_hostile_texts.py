@@ -23,7 +23,6 @@ def mine(name: str) -> tuple[str, ...]:
     return ("objective=python", f"objective.target=tests.end_to_end.hostile:{name}", "devices=host")
 
 
-@pytest.mark.timeout(60)
 def test_a_long_word_holds_nobody_up(program: Program) -> None:
     records = Records(program.folder, "long")
     two = ("study.n_trials=2", "admission.max_concurrent_trials=2", "space={x: 1}")

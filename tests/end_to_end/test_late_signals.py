@@ -112,7 +112,6 @@ def told_command(done: Done) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @settings(
     deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -12,7 +12,7 @@ from tests.end_to_end.records import Records
 from tests.end_to_end.test_shared import check_exact
 from tests.tracking.mlflow_server import mlflow_server, postgresql
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # two servers and four programs
+pytestmark = pytest.mark.slow
 N_TRIALS = 8
 
 

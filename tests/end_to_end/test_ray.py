@@ -110,7 +110,6 @@ RAY_FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", RAY_FAULTS)
 def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
     program: Program, monkeypatch: pytest.MonkeyPatch, fault: str

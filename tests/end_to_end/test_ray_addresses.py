@@ -13,7 +13,7 @@ from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import short_folder, started_head
 from tests.processes import is_running
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 WORDS = ("execution=ray", "devices=host", "pruner=none", "tracking.store=none")
 RAYS_AGENTS = ("DashboardAgent", "RuntimeEnvAgent")
 OTHERS_RUN = "Found multiple active Ray instances"

@@ -22,7 +22,6 @@ from tests.nvml_stub.stub import NvmlStub
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.slow,
-    pytest.mark.timeout(600),
 ]
 ON_RAY = ("execution=ray", "ray.claim=true", "pruner=none", "admission.survey=off")
 
@@ -60,7 +59,7 @@ class OtherJob:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(300)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

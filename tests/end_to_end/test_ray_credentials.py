@@ -21,7 +21,6 @@ __all__ = ["postgres"]
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 OF_DATABASE, OF_MLFLOW = "hunter2hunter2", "correct-horse-battery"
 SENT = b"tests.end_to_end.objectives"

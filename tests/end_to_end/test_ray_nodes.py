@@ -20,7 +20,6 @@ from tests.execution.cluster.clusters import ray_cluster
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 WORDS = ("study.name=refused", "study.n_trials=2", "tracking.store=none", *mine("counts"))
 

@@ -8,7 +8,7 @@ from tests.end_to_end.program import Program, mine
 from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import short_folder, started_head
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 TOKEN = "0123456789abcdef" * 4
 WITH_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 

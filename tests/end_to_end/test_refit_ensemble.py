@@ -59,7 +59,6 @@ def of(study: Records, folder: Path) -> Records:
     return found
 
 
-@pytest.mark.timeout(400)  # two refits of all families, and what scores them
 def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call: Call) -> None:
     weights = made(study).members
     done = call(*REFIT)
@@ -111,7 +110,6 @@ NETWORKS = (
 )
 
 
-@pytest.mark.timeout(400)  # a search, its ensemble, a check and a refit, with scores of each
 def test_after_a_part_of_the_rows_its_networks_take_what_one_does_best_with(
     folder: Path, call: Call
 ) -> None:

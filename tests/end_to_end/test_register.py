@@ -247,7 +247,6 @@ def served(with_version: Records, program: Program) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # MLflow's server takes its time to start
 def test_it_is_served_where_neither_automl_nor_torch_is_installed(
     served: str, with_version: Records
 ) -> None:

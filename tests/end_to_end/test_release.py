@@ -125,7 +125,6 @@ def said(running: Running, mark: str) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # three programs
 def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Program) -> None:
     for place, step in ((2, "refit"), (5, "register")):
         running = program.start("release", *MOVED)

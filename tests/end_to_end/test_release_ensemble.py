@@ -22,7 +22,6 @@ NAME = "study.name=a"
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.timeout(400)  # MLflow's server takes its time to start
 def test_the_ensemble_is_what_is_served(folder: Path, call: Call, program: Program) -> None:
     wine_like().to_csv("wine.csv", index=False)
     assert call(NAME, *AUTO).code == 0

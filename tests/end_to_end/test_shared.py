@@ -131,7 +131,6 @@ def values(records: Records) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # four programs, three of them at once
 def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines) -> None:
     n_trials = 16
     sweeps = {name: machines[name].start(*machines.words(n_trials)) for name in "abc"}
@@ -151,7 +150,6 @@ def test_three_sweeps_are_one_study_and_one_of_them_is_killed(machines: Machines
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_sweeps_at_once_try_each_point_of_a_grid_once(machines: Machines) -> None:
     """Those enqueued first; both end, though the study would take more trials."""
     xs, enqueued = [*range(16)], [7, 3]
@@ -197,7 +195,6 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(machines:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_trials_of_a_sweep_that_is_stopped_end_before_its_lease_does(machines: Machines) -> None:
     """By themselves: nobody sees to them. Woken, it goes on with the trial that nobody took."""
     sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
@@ -243,7 +240,6 @@ def test_a_running_trial_says_on_which_machine_and_ends_if_it_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
     machines: Machines, tmp_path: Path
 ) -> None:
@@ -402,7 +398,6 @@ def test_a_database_that_is_away_delays_and_loses_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
@@ -431,7 +426,6 @@ def test_a_database_that_refuses_is_one_message(machines: Machines, url: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
     machines: Machines,
 ) -> None:
@@ -455,7 +449,6 @@ def test_the_same_command_in_one_folder_joins_and_goes_on_from_checkpoints(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_in_one_folder_who_was_stopped_leaves_the_files_of_who_has_its_trials_now(
     machines: Machines,
 ) -> None:

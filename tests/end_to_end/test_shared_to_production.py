@@ -15,7 +15,6 @@ DISC = ("data.n_train=200", "data.n_validation=200", "training.epochs=2", "sampl
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # nine commands
 def test_the_winner_of_a_shared_study_is_scored_refitted_and_exported(machines: Machines) -> None:
     words = (*machines.shared(2), *DISC)
     swept = machines["a"].call(*words)
@@ -39,7 +38,6 @@ def test_the_winner_of_a_shared_study_is_scored_refitted_and_exported(machines: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_who_registers_makes_no_second_run(machines: Machines) -> None:
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
     assert machines["a"].call(*machines.shared(2), *DISC).code == 0

@@ -82,7 +82,6 @@ def test_a_running_sweep_does_what_commands_ask_for(program: Program, call: Call
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # two programs at once, and a third
 def test_commands_reach_the_sweeps_of_a_shared_study_from_any_machine(
     machines: Machines, database: str
 ) -> None:

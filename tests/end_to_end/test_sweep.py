@@ -195,7 +195,7 @@ def _end_politely(running: Running) -> None:
 
 
 def ask(port: int, path: str, body: object = None, host: str | None = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         headers = {"Host": host or f"127.0.0.1:{port}", "Content-Type": "application/json"}
         method = "GET" if body is None else "POST"

@@ -31,7 +31,7 @@ def unruly_one(name: str) -> tuple[str, ...]:
 def test_a_trial_that_reports_without_end_is_timed_out(program: Program) -> None:
     limit = "execution.trial_timeout_seconds=0.3"
     running = program.start(*unruly_one("reports_without_end"), limit, "study.n_trials=1")
-    assert running.process.wait(40) == 1
+    assert running.wait().code == 1
     (outcome,) = Records(program.folder, "reports_without_end").outcomes().values()
     assert isinstance(outcome, FailedOutcome)
     assert outcome.cause == "exceeded execution.trial_timeout_seconds=0.3"

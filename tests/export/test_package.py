@@ -161,7 +161,6 @@ def test_texts_are_refused_with_the_key_that_drops_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # compiles C++
 def test_a_package_that_was_compiled_is_bound_to_this_cpu(
     columns: TableColumns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tests.mlflow_store import folder
 
 __all__ = ["call", "folder"]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 STORED = Path(__file__).parents[1] / "stored_studies"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"

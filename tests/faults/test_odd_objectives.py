@@ -23,7 +23,7 @@ from tests.mlflow_store import folder
 
 __all__ = ["call", "folder", "workers_start_soon"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 N_KINDS = 20 * int(os.environ.get("FAULT_POINTS", "2"))
 """How many kinds are tried, at most."""

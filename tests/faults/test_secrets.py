@@ -38,7 +38,6 @@ study:
 COMMANDS = ("status", "list", "trials", "report", "status --json", "sync", "resume")
 
 
-@pytest.mark.timeout(600)
 def test_no_secret_is_anywhere(
     program: Program, postgres: Server, note_promise: NotePromise
 ) -> None:

@@ -20,7 +20,7 @@ from tests.end_to_end.program import Program, Running, mine
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, NotePromise, sample
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 IS_FULL = N_POINTS > 1
 N_TRIALS, N_EPOCHS = 6, 12

@@ -18,7 +18,7 @@ from automl.trial import (
 from tests.end_to_end.program import Program
 from tests.end_to_end.records import Records
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.gpu]
 
 GIB = 1024**3
 

@@ -221,7 +221,7 @@ def test_all_ranks_stop_where_the_trial_is_pruned(carry_out: CarryOut) -> None:
     assert nets.after == [], "check_pruned ended it"
     for thread in threading.enumerate():
         if thread.name == "reports of rank 0":
-            thread.join(timeout=60)
+            thread.join(timeout=300)
             assert not thread.is_alive(), "rank 0 has ended"
 
 

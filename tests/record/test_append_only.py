@@ -42,7 +42,7 @@ def flusher() -> threading.Thread:
 
 
 def wait_for_flush(disk: LossyDisk, path: Path) -> None:
-    while disk.flushed.get(timeout=10) != path:
+    while disk.flushed.get(timeout=300) != path:
         pass
 
 
@@ -226,7 +226,7 @@ def test_a_flush_that_failed_in_the_background_is_told_by_the_next_call(
     file.append(b"one\n")
     lossy_disk.fail_next_flush(EIO)
     file.flush_soon()
-    flusher().join(timeout=10)  # it ends with the first failure
+    flusher().join(timeout=300)  # it ends with the first failure
     with pytest.raises(StorageError, match=BROKEN):
         file.append(b"two\n")
 

@@ -107,7 +107,7 @@ def test_a_report_gets_to_disk_by_itself(path: Path, lossy_disk: LossyDisk) -> N
     with EventLog.open(path) as log:
         for step in range(3):
             log.append(report(0, step))
-            while lossy_disk.flushed.get(timeout=10) != path:
+            while lossy_disk.flushed.get(timeout=300) != path:
                 pass
             assert lossy_disk.content(path) == path.read_bytes()
 
@@ -143,7 +143,7 @@ def test_a_flush_that_failed_refuses_everything_after(path: Path, lossy_disk: Lo
         lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
         log.append(report(0, 0))
         (thread,) = (thread for thread in threading.enumerate() if thread.name == "events.log")
-        thread.join(timeout=10)  # it ends with the first failure
+        thread.join(timeout=300)  # it ends with the first failure
         with pytest.raises(StorageError, match=r"events\.log cannot be written \(Input/output"):
             log.append(report(0, 1))
 

@@ -19,7 +19,7 @@ from automl.record.signal_receiver import (
 )
 from automl.record.stop_signals import STOP_SIGNALS
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class Phase:

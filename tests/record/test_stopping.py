@@ -28,7 +28,7 @@ print(*codes)
 STARTED = """
 child = subprocess.Popen(["sleep", "60"])
 child.terminate()
-print(child.wait(30))
+print(child.wait(300))
 """
 
 

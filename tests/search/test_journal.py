@@ -195,10 +195,10 @@ def test_asks_and_ends_are_flushed_and_reports_need_not_be(
 
     monkeypatch.setattr(os, "fdatasync", counted)
     number = ask(study).number
-    journal = flushed.get(timeout=10)
+    journal = flushed.get(timeout=300)
     report(study, number, 0, 1.0)
     finish(study, number)
-    assert flushed.get(timeout=10) == journal
+    assert flushed.get(timeout=300) == journal
     assert flushed.empty(), "one flush for the report and the end"
 
 
@@ -224,7 +224,7 @@ def test_a_line_is_on_disk_soon_after_it_is_asked_for(
     journal = LockedJournal(path)
     journal.append_logs([{"n": 1}])
     journal.sync()
-    while lossy_disk.flushed.get(timeout=10) != path:
+    while lossy_disk.flushed.get(timeout=300) != path:
         pass
     assert lossy_disk.content(path) == path.read_bytes() != b""
     journal.close()
@@ -237,7 +237,7 @@ def test_a_flush_that_failed_refuses_everything_after(
     journal.append_logs([{"n": 1}])
     lossy_disk.fail_next_flush(OSError(errno.EIO, "Input/output error"))
     journal.sync()
-    flushing_thread().join(timeout=10)  # it ends with the first failure
+    flushing_thread().join(timeout=300)  # it ends with the first failure
     for call in (journal.sync, lambda: journal.append_logs([{"n": 2}]), lambda: read(journal)):
         with pytest.raises(StorageError, match=r"journal\.log cannot be written \(Input/output"):
             call()

@@ -12,7 +12,7 @@ from automl.tracking.deliver import process
 from automl.tracking.deliver.study_delivery import EventLogDelivery
 from automl.tracking.mlflow_store import NotDeliveredError
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class Heard(process.ParentChannel):

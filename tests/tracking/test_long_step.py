@@ -24,7 +24,7 @@ def test_a_step_says_what_it_does_how_far_it_is_and_what_it_took() -> None:
         "scoring", say, detail=lambda: "1 of 2", beat_seconds=0.001, now=lambda: next(seconds)
     ):
         assert lines[0] == "scoring", "it is said before"
-        assert told_twice.wait(30)
+        assert told_twice.wait(300)
     assert lines[1:3] == ["scoring: 12 s so far, 1 of 2", "scoring: 24 s so far, 1 of 2"]
     assert lines[-1].startswith("scoring: done in ")
 

@@ -60,7 +60,7 @@ def ui(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(300)
 
 
 def status(port: int, path: str, host: str | None = None) -> int:

@@ -53,7 +53,7 @@ def test_two_first_openers_at_once_share_one_database(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"here\n"
     for process in openers:
-        process.communicate(b"\n", timeout=100)
+        process.communicate(b"\n", timeout=300)
         assert process.returncode == 0
     names = {e.name for e in MlflowClient(f"sqlite:///{path}").search_experiments()}
     assert names == {"Default", "a", "b"}

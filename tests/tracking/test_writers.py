@@ -12,7 +12,7 @@ from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import write_all
 from automl.tracking.mlflow_store import NotDeliveredError, RunGoneError
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 def test_writers_work_at_once_and_one_begins_as_they_stand() -> None:

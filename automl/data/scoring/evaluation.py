@@ -118,10 +118,10 @@ def _fitted_outputs(
         values: Floats = Ridge().fit(x, scaled).predict(x_rows).astype(np.float64)
         return values[:, None]
     present = np.unique(y)
-    if len(present) < 2:  # a part of the rows may hold one class alone
+    if len(present) < 2:  # a part of the rows may hold only one class
         return np.tile(_constant(dataset), (len(x_rows), 1))
     scores = LogisticRegression(max_iter=_MAX_STEPS).fit(x, y).decision_function(x_rows)
-    if scores.ndim == 1:  # for two classes scikit-learn gives the score of the second alone
+    if scores.ndim == 1:  # of two classes, scikit-learn gives only the second one's score
         scores = np.column_stack([np.zeros(len(scores)), scores])
     outputs = np.full((len(x_rows), len(dataset.classes)), np.log(1 / (len(x) + 1)))
     outputs[:, present] = scores

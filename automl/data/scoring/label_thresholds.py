@@ -1,7 +1,7 @@
 """Finds thresholds of probabilities at which the F1 of labels, the mean over classes, is highest.
 
-Of two classes the best threshold is found exactly. Of more, that of one class after another is,
-those of the others being as they are. numpy only.
+The best threshold of two classes is found exactly. With more classes, the best threshold of one
+class after another is found, while the others stay as they are. numpy only.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def best_threshold(probabilities: Floats, y: Targets) -> float | tuple[float, ..
     """Return the threshold with the highest F1: of two classes by probabilities (N,), of more by
     (N, C).
 
-    Of two classes it is half-way between two rows; of several, it is the nearest to a half. Of more
-    classes all are the same unless thresholds found on some rows are better on others.
+    With two classes it is half-way between two rows; among several, it is the nearest to a half.
+    With more classes all are the same unless thresholds found on some rows are better on others.
     """
     if probabilities.ndim == 1:
         return _best_of_two(probabilities, y)
@@ -107,7 +107,7 @@ def _best_of_many(probabilities: Floats, y: Targets) -> Floats:
 def _best_of_class(
     label: int, probabilities: Floats, y: npt.NDArray[np.int64], thresholds: Floats
 ) -> float:
-    """Return the best threshold of one class, those of the others being as they are."""
+    """Return the best threshold of one class, while those of the others stay as they are."""
     n_classes = len(thresholds)
     multiples = probabilities / thresholds
     multiples[:, label] = -1

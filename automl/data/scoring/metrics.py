@@ -2,8 +2,8 @@
 
 Weights are (B, N): B bootstrap samples at once, each counting how often a row was drawn; ones give
 the score itself. One formula therefore gives a metric and its interval. Sums that metrics share are
-computed once, and only where one of the metrics is asked for. The losses that networks descend are
-in `models/networks/losses.py`.
+computed once, and only if one of these metrics is wanted. The losses that networks descend are in
+`models/networks/losses.py`.
 
 A label is the likeliest class, unless a study goes by F1. Where classes differ in size, F1 is
 highest at other thresholds of the probabilities. They are found on rows that the model did not
@@ -106,9 +106,9 @@ def losses_per_row(loss: ValueLoss, values: Floats, y: Floats, scale: float) -> 
 
 Places = npt.NDArray[np.int64]
 Threshold: TypeAlias = "float | tuple[float, ...] | Floats"
-"""Type of what decides labels. Of two classes it is the probability of the second above which a row
-is of it, or (N,) one for each row. Of more it is one for each class, or (N, C): a row is of the
-class whose probability is the largest multiple of its threshold."""
+"""Type of what decides labels. With two classes it is the probability of the second class above
+which a row belongs to it, or (N,) one for each row. With more classes it is one for each class, or
+(N, C): a row belongs to the class whose probability is the largest multiple of its threshold."""
 
 
 def predict_labels(scores: Floats, threshold: Threshold | None) -> Places:
@@ -232,14 +232,16 @@ class ClassPredictions(JudgedPredictions):
 
     @cached_property
     def _ranked(self) -> tuple[RankedScores, ...]:
-        """Return the rows ranked by the score of each class; of two classes, the second alone."""
+        """Return the rows ranked by the score of each class; with two classes, only of the
+        second."""
         outputs, logs = self._outputs, self._logs
         if outputs.shape[1] == 2:
             return (RankedScores(outputs[:, 1] - outputs[:, 0], self._y == 1),)
         return tuple(RankedScores(logs[:, c], self._y == c) for c in range(outputs.shape[1]))
 
     def _rank_metrics(self, weights: Floats) -> dict[str, Floats]:
-        """Return the metrics of ranks: means over the classes that a sample holds beside others."""
+        """Return the metrics of ranks: means over the classes that a sample has along with
+        others."""
         by_class = np.stack([ranked.scores(weights) for ranked in self._ranked])  # (C, 2, B)
         known = np.isfinite(by_class)
         with np.errstate(invalid="ignore"):

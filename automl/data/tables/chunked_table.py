@@ -113,8 +113,8 @@ class ChunkedTable:
 
         A text that is no number in a column of `numbers` makes its row unreadable. Cells of
         `categories` are compared by their spelling alone. The columns `verbatim`, of these or
-        others, hold codes, which stay as they are written. Raises ConfigError where the file is no
-        table any more.
+        others, hold codes, which stay as they are written. Raises ConfigError if the file is no
+        longer a table.
         """
         with self.file.reading():
             if self.file.is_parquet:

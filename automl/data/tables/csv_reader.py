@@ -1,7 +1,7 @@
 """Reads a CSV of any size in blocks of whole rows, which Arrow parses.
 
-Rows with too few or too many cells are left out of a block's table and named beside it. Arrow holds
-no lock of Python's, so that other threads compute meanwhile. `table_file.py` makes one table of all
+Rows with too few or too many cells are left out of a block's table and named beside it. Arrow does
+not hold Python's lock, so that other threads can compute. `table_file.py` makes one table of all
 blocks, `chunked_table.py` one chunk of each. `cells.py` says what a cell means.
 """
 
@@ -111,14 +111,14 @@ class CsvReader:
     texts_can_be_missing: bool = False
     """Whether these are missing in columns of texts, too."""
     names_rows: bool = False
-    """Whether rows are named by their lines. Of a row with a quote that was never closed only the
-    first line is then left out: the next line begins another row."""
+    """Whether rows are named by their lines. Only the first line of a row with an unclosed quote is
+    then left out: the next line begins another row."""
 
     def blocks(self, path: Path, n_bytes: int = BLOCK_BYTES) -> Iterator[CsvBlock]:
         """Yield the rows of a file in blocks of about `n_bytes`. Raises OSError.
 
-        A row that is not complete at the end of a block is read with the next one. Of a row that is
-        too long the rest is passed over.
+        A row that is not complete at the end of a block is read with the next one. The rest of a
+        row that is too long is skipped.
         """
         line, is_last, passes_over = self.layout.n_header_lines + 1, False, False
         with open_uncompressed(path) as (held, file):
@@ -164,7 +164,7 @@ class CsvReader:
         return head.split(_NEWLINE, n_lines)[n_lines] if head.count(_NEWLINE) >= n_lines else b""
 
     def _read(self, file: BinaryIO, n_bytes: int) -> bytes:
-        """Read the next bytes, with newlines where the file has carriage returns alone."""
+        """Read the next bytes; lone carriage returns become newlines."""
         read = file.read(n_bytes)
         return read.replace(b"\r", _NEWLINE) if self.layout.has_bare_returns else read
 
@@ -215,7 +215,7 @@ class CsvReader:
     def _last_row(self) -> str:
         """Return a row with a cell too many, which ends the content that Arrow parses.
 
-        Where Arrow does not find it invalid, it stands in a cell whose quote is not closed.
+        If Arrow does not find it invalid, it is inside a cell whose quote is not closed.
         """
         return self.layout.separator * len(self.layout.names)
 

@@ -1,4 +1,4 @@
-"""Tells what kind a file is by its first bytes, and opens compressed ones as what they hold.
+"""Recognises the kind of a file by its first bytes, and opens the content of compressed files.
 
 Names of files say nothing here. `table_file.py` reads CSV and Parquet; all other kinds are named
 with the remedy.
@@ -41,7 +41,7 @@ class Compression:
     command: str
     """The program whose options `-dc` write what a file holds."""
     open: Callable[[BinaryIO], Any]
-    """Opens a file of this kind as what it holds."""
+    """Opens the content of a file of this kind."""
 
 
 _COMPRESSIONS: Mapping[bytes, Compression] = {
@@ -54,7 +54,7 @@ _COMPRESSIONS: Mapping[bytes, Compression] = {
 
 @contextmanager
 def open_uncompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a file as what it holds, and the file itself, whose place tells how much is read."""
+    """Open the content of a file, and the file itself, whose position tells how much is read."""
     with path.open("rb") as file:
         compression = _compression(file)
         if compression is None:
@@ -107,7 +107,7 @@ _ARCHIVES: tuple[tuple[int, bytes, str, str], ...] = (
     (0, b"\x04\x22\x4d\x18", "compressed by LZ4", "lz4 -d"),
     (0, b"\x1f\x9d", "compressed by compress", "uncompress -c"),
 )
-"""Place and bytes by which archives are known, the kind, and the command that unpacks them."""
+"""Position and bytes that identify archives, their kind, and the command that unpacks them."""
 
 
 def other_kind(path: Path) -> str | None:

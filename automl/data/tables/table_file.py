@@ -52,11 +52,11 @@ from automl.record.texts import fit_line, parse_json
 
 _MAX_LISTED = 40
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?\s*', re.IGNORECASE)
-"""The first line by which Excel tells the separator."""
+"""The first line with which Excel names the separator."""
 _SWEEP_BLOCK_BYTES = 8 * 2**20
 """Bytes of a CSV that are parsed at once, in threads."""
 _FIRST_ROWS = 1000
-"""Rows of a Parquet file by which the size of all is estimated."""
+"""Number of rows of a Parquet file from which the size of all is estimated."""
 _MEMORY_FACTOR = 3
 """Memory that a table takes while it is read and prepared, in sizes of its cells in Arrow."""
 
@@ -339,7 +339,8 @@ def _separator(header: str) -> str:
 def parquet_to_frame(rows: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     """Return rows of a Parquet file; dates come as times, not as objects.
 
-    What pandas has noted beside them may be damaged, and pandas reads even what it ignores.
+    The metadata that pandas has stored with them may be damaged, and pandas reads even the part
+    that it ignores.
     """
     bare = rows.replace_schema_metadata()
     frame: pd.DataFrame = bare.to_pandas(ignore_metadata=True, date_as_object=False)
@@ -360,7 +361,7 @@ def _first_row(rows: Iterator[list[str]]) -> list[str]:
 _TRUE, _FALSE = ("True", "TRUE", "true"), ("False", "FALSE", "false")
 _LARGEST_EXACT = 2.0**53
 _N_TRIED = 100
-"""Number of cells by which it is seen whether a whole column is worth converting."""
+"""Number of cells that show whether a whole column is worth converting."""
 
 
 def _typed_cells(texts: Any, *, keeps_codes: bool) -> pd.Series[Any]:

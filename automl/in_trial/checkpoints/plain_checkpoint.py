@@ -1,4 +1,4 @@
-"""Writes and reads checkpoint files of families that train without torch, with numpy alone.
+"""Writes and reads checkpoint files of families that train without torch, with only numpy.
 
 A file is a zip. Its `state.json` is the content as JSON, in which `{"array": n, "dtype": …,
 "shape": …}` stands for the bytes of `arrays/n`, which are compressed. Nothing in it is code, and

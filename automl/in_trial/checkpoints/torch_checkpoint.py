@@ -160,7 +160,8 @@ def save(
 
 
 def _write(content: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write a checkpoint. Raises OSError where the disk fails, of which torch makes another."""
+    """Write a checkpoint. Raises OSError if the disk fails, which torch turns into another
+    exception."""
     try:
         torch.save(content, file)
     except RuntimeError as error:  # its archive's end, after a write that failed

@@ -44,7 +44,7 @@ class FurtherMetrics:
         return self.returned.get(name, self.reported(name, best_report))
 
     def reported(self, name: str, best_report: Mapping[str, float]) -> float | None:
-        """Return the value of a metric by the reports alone; None: it has none."""
+        """Return the value of a metric from the reports alone; None: it has none."""
         value = best_report.get(name, math.nan)
         is_measured = name in MEASURED_METRICS - self.own or not math.isfinite(value)
         return self.newest.get(name) if is_measured else value

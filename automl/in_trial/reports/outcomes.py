@@ -78,7 +78,7 @@ _DEVICE_FAILED_TEXTS = (
     "no CUDA-capable device is detected",
 )
 """CUDA's messages about a device that was lost, failed, or is in use by others. A bug causes some
-of them, too; the second time it is taken for one."""
+of them, too; the second time, the cause is taken for a bug."""
 
 
 def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
@@ -101,8 +101,8 @@ def outcome_of_return(returned: object, record: TrialReports) -> TrialOutcome:
 
 
 def finished_outcome(value: float, record: TrialReports) -> TrialOutcome:
-    """Return the outcome of a trial with the value `value`, if it has one of each further metric,
-    too."""
+    """Return the outcome of a trial with the value `value`, if it also has a value of each further
+    metric."""
     number, values = record.spec.number, known_values(value, record)
     missing = [name for name in record.goal.more_metrics if name not in values]
     if missing:
@@ -204,7 +204,7 @@ def mentions_out_of_memory(text: str) -> bool:
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Return whether the error says that the GPU failed; its process is then of no more use."""
+    """Return whether the error says that the GPU failed; its process is useless then."""
     return isinstance(error, RuntimeError) and mentions_device_failure(_exception_text(error))
 
 

@@ -52,7 +52,7 @@ from automl.trial import Params
 
 
 class LostRankError(Exception):
-    """Raised when another process of the group does not answer any more."""
+    """Raised when another process of the group no longer answers."""
 
 
 class RankGroup:

@@ -83,7 +83,7 @@ def not_in_trial_error(name: str, there: str) -> NotInATrialError:
 
 
 class OptunaStudyView:
-    """Stands for `trial.study`, whose study is in another process, and has its direction alone.
+    """Stands for `trial.study`, which is in another process, and has only its direction.
 
     Callbacks of Optuna's compare the direction with the one of their metric.
     """

@@ -107,7 +107,7 @@ def declaration_of_optuna_objective(
 ) -> ObjectiveDeclaration:
     """Return the declaration of an objective for Optuna: any params, none of them required.
 
-    Raises ConfigError if it cannot be called with a trial alone; `what` is the setting that names
+    Raises ConfigError if it cannot be called with only a trial; `what` is the setting that names
     the function.
     """
     try:

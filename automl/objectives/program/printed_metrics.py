@@ -1,7 +1,7 @@
 """Finds metrics in what a program prints, and groups them into one report for each step.
 
 These count as metrics: `val_loss: 0.31` and `val_loss=0.31`, JSON objects, printed dicts of
-Python's, and a number behind words of which one names a measure (`val loss 2.53`). With a pattern
+Python's, and a number after words, one of which names a measure (`val loss 2.53`). With a pattern
 only its named groups are metrics.
 
 A line with the study's metric ends a report at once, so that the sweep can judge it. Metrics in

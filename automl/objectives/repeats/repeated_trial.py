@@ -184,7 +184,7 @@ class RepeatedTrial:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no repeat trains any more, and none will begin."""
+        """Whether no repeat trains any longer, and none will begin."""
         n_ended, goes_on = len(self.progress.outcomes), self.progress.verdict is Verdict.GO_ON
         return n_ended == (self.progress.n_repeats if goes_on else self.n_begun)
 

@@ -231,7 +231,7 @@ class RepeatsSession:
         line: SweepChannel | None,
         on_event: OnEvent,
     ) -> None:
-        """Carry out a repeat, or pass on what it came to before an interruption of its trial."""
+        """Carry out a repeat, or pass on its result from before an interruption of its trial."""
         path = Path(spec.checkpoint_dir) / REPEAT_RESULT_FILE
         if (stored := _read_result(path, spec.number)) is not None:
             for event in stored:

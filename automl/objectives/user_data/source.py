@@ -186,7 +186,7 @@ def _digest(parts: SourceParts) -> str:
 
 
 _FIRST_ROWS = 10_000
-"""Rows by which it is judged whether float32 holds the user's numbers."""
+"""Number of rows that decide whether float32 holds the user's numbers."""
 
 
 def _are_rounded_away(values: torch.Tensor) -> bool:

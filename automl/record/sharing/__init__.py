@@ -1,6 +1,6 @@
 """A study in PostgreSQL, on which sweeps of several machines work. Only owner of psycopg.
 
-Whatever module is imported first, a missing psycopg is told of here.
+A missing psycopg is reported here, whichever module is imported first.
 """
 
 from automl.errors import ConfigError

@@ -7,8 +7,8 @@ again and again; lines logged meanwhile lie in the sweep's own file. No trial wa
 A lease lasts 60 s. A sweep that could not renew for 50 s gives its trials up, so that none runs in
 two places. A trial that is lost learns it as the answer to its next report, and writes a
 checkpoint; if the next report is far, it is ended after 5 s. The second thread sees to this, since
-the first may be waiting for a database that does not answer. In a sweep whose process is stopped no
-thread runs: its workers end by themselves shortly before the lease does.
+the first may be waiting for a database that does not answer. No thread runs in a sweep whose
+process is stopped: its workers end by themselves shortly before the lease does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SharingDuties(Protocol):
     """What the threads call. Each method may raise StorageError."""
 
     def ship(self) -> None:
-        """Ship what is logged to the database, and answer what commands have asked."""
+        """Send logged events to the database, and answer the requests of commands."""
 
     def look(self) -> None:
         """Read what other sweeps did."""
@@ -110,7 +110,7 @@ class SharingThreads:
         self._duties.end_lost()
 
     def turn(self) -> None:
-        """Renew, ship and look, as far as they are due. Waits for the database."""
+        """Renew, send and look, each if it is due. Waits for the database."""
         try:
             self._renew_if_due()  # first, so that nothing else can delay it
             self._duties.ship()

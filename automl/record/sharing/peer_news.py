@@ -37,7 +37,7 @@ class PeerNews:
 
 
 class PeerNewsReader:
-    """Reads what other sweeps did; any thread may have it read, one takes what was read."""
+    """Reads the news of other sweeps; any thread may have it read, and one thread takes it."""
 
     def __init__(self, directory: Path, sweep: str) -> None:
         """Open the copy of the record. Raises StudyInUseError, StorageError."""
@@ -73,7 +73,7 @@ class PeerNewsReader:
                 self._events = []
 
     def news(self) -> Iterator[PeerNews]:
-        """Yield what was read since the last call."""
+        """Yield the news since the last call."""
         while not self._news.empty():
             yield self._news.get()
 

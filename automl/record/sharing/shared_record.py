@@ -93,7 +93,7 @@ class SharedRecord:
         """Trials that nobody held at the last look, and that this sweep may take over."""
         self._unconfirmed: frozenset[int] = frozenset()
         """Trials that this sweep asked for without an answer; the database may have given them to
-        it all the same. Set by the main thread alone."""
+        it nevertheless. Only the main thread sets it."""
         self._busy: Callable[[], Collection[int]] = frozenset
         self._report_standing: Callable[[SharedStudyStanding], None] = lambda standing: None
         self._post_failure: Callable[[BaseException], None] = lambda error: None

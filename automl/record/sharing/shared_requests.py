@@ -1,8 +1,9 @@
 """Requests to the sweeps of a shared study, and its edits: rows of the database.
 
 A sweep reads the requests with its look at the database, once a second, and writes its answers when
-it ships its events. What a sweep does for itself (a pause) each sweep at work answers; everything
-else has one answer, the first that is written. Sweeps at work renew a lease of their own.
+it ships its events. Each sweep at work answers a request that it carries out for itself (a pause);
+every other request has one answer, the first that is written. Sweeps at work renew a lease of their
+own.
 
 Roles of the database are its users: what another role wrote than the one that began the study is
 ignored. An edit is an event that no sweep's own log has: its id stands in the place of a sweep, so
@@ -50,7 +51,7 @@ def renew_sweep_lease(cursor: psycopg.Cursor, sweep: str) -> None:
 
 
 def end_sweep_lease(cursor: psycopg.Cursor, sweep: str) -> None:
-    """Note that the sweep answers no requests any more."""
+    """Note that the sweep no longer answers requests."""
     cursor.execute("UPDATE automl_sweeps SET lease_until = '-infinity' WHERE sweep = %s", (sweep,))
 
 
@@ -65,7 +66,7 @@ def add_edit(
     """Add the event of an edit, if the study has `n_edits` and the edit's number of trials.
 
     `n_trials` is the total from now on; None: it stays. It is one statement, sent after the lock
-    was taken. False: the edit was composed of what is no longer so.
+    was taken. False: the edit was composed from settings that no longer hold.
     """
     line = encode_event(edit).decode("ascii").rstrip("\n")
     cursor.execute(
@@ -274,7 +275,7 @@ class SweepRequestQueue(SharedRequestQueue):
         self._found = self._read(cursor)
 
     def pending(self) -> list[StudyRequest]:
-        """Return the requests of the last look, once: what is not answered is read again."""
+        """Return the requests of the last look, once: unanswered ones are read again."""
         found, self._found = self._found, []
         return [request for request in found if request.id not in self._answered]
 

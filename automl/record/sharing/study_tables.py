@@ -357,7 +357,8 @@ def open_trials(cursor: psycopg.Cursor, study: int) -> Sequence[OpenTrial]:
 
 
 def shipped_offset(cursor: psycopg.Cursor, sweep: str) -> int:
-    """Return up to which byte of the sweep's own log the database has taken or refused lines."""
+    """Return the byte of the sweep's own log up to which the database has taken or refused
+    lines."""
     cursor.execute("SELECT shipped FROM automl_sweeps WHERE sweep = %s", (sweep,))
     return int(single_row(cursor)[0])
 

@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
@@ -24,13 +25,16 @@ from automl.models.model_file import (
     EnsembleQueryResult,
     EnsembleWorkerSetup,
 )
+from automl.record.signal_receiver import signal_receiver
+from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.texts import counted, fit_line
+from automl.record.texts import Say, counted, fit_line
 from automl.record.trial_record import TrialRecord
+from automl.running.features.feature import SweepEnding, SweepFeature, SweepSite
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.search.trial_standings import RankedTrial
-from automl.terminal.view import EnsembleRow, FamilyRow
+from automl.terminal.view import EnsembleRow, FamilyRow, SweepView
 from automl.tracking.long_step import long_step
 from automl.trial import FAMILY_PARAM, CheckpointKind, EnsembleBuilt, ProcessEntry
 
@@ -76,7 +80,7 @@ def make_ensemble(
     record: StudyRecord,
     *,
     draws: bool,
-    say: Callable[[str], None],
+    say: Say,
     write: Callable[[EnsembleFileJob], EnsembleFileResult] = write_in_child,
 ) -> EnsembleBuilt | None:
     """Write `ensemble.pt` into the study at `path`. Return None unless two models can be joined.
@@ -188,7 +192,10 @@ class GrowingEnsemble:
     """The preview of the ensemble of one sweep. For the main thread; it has to be closed."""
 
     def __init__(self, prepared: PreparedStudy, path: Path) -> None:
-        self._prepared, self._files = prepared, StudyFiles(path)
+        # An edit of the study changes none of them.
+        self._choice, self._dataset = prepared.choice, prepared.dataset
+        self._builder = builder_target(prepared)
+        self._files = StudyFiles(path)
         self._process: AnsweringProcess | None = None
         self.can_grow = can_preview_ensemble(prepared)
         """Whether there is a preview. Otherwise the ensemble is made only at the end."""
@@ -208,10 +215,9 @@ class GrowingEnsemble:
 
     def row(self, ranking: Sequence[RankedTrial], metric: str) -> EnsembleRow | None:
         """Return the score of the preview, or None before the first one."""
-        choice = self._prepared.choice
-        if self._grown is None or not self._grown.members or choice is None:
+        if self._grown is None or not self._grown.members or self._choice is None:
             return None
-        return ensemble_row(self._grown, ranking, metric, choice)
+        return ensemble_row(self._grown, ranking, metric, self._choice)
 
     def write(self, job: EnsembleFileJob) -> EnsembleFileResult:
         if self._process is not None:
@@ -248,9 +254,8 @@ class GrowingEnsemble:
         if len(models) < MIN_ENSEMBLE_MODELS:
             return
         if self._process is None:
-            dataset = self._prepared.dataset
-            assert dataset is not None, "only a table has a preview of its ensemble"
-            growing = EnsembleWorkerSetup(dataset, builder_target(self._prepared))
+            assert self._dataset is not None, "only a table has a preview of its ensemble"
+            growing = EnsembleWorkerSetup(self._dataset, self._builder)
             self._process = AnsweringProcess(ProcessEntry(GROW, growing))
         self._process.ask(EnsembleQuery(models))
 
@@ -287,3 +292,72 @@ def ensemble_row(
     name, value = ensemble_score(grown.scores, metric)
     rows = tuple(FamilyRow(name, best[name], weights[name]) for name in best)
     return EnsembleRow(name, value, len(grown.members), rows)
+
+
+class SweepEnsemble(SweepFeature):
+    """Shows the preview of the ensemble while a sweep over several families goes on, and makes the
+    ensemble at its end.
+
+    If the ensemble cannot be made, the trials are still whole, so the reason is only printed.
+    """
+
+    def __init__(self, site: SweepSite) -> None:
+        self._site = site
+        self._growing = GrowingEnsemble(site.prepared(), site.files.path)
+        self._lines: Sequence[str] = ()
+
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepEnsemble | None:
+        """Return the feature. None for a sweep of one family, for a final training and where no
+        ensemble is wanted."""
+        prepared = site.prepared()
+        is_search = prepared.choice is not None and prepared.purpose.stands_alone
+        wanted = prepared.config.study.ensemble is AutoSetting.auto
+        return cls(site) if is_search and wanted else None
+
+    def look(self, view: SweepView) -> SweepView:
+        """Bring the preview up to date, and show it."""
+        if view.ended is not None or not self._growing.can_grow:
+            return view
+        ranking = self._site.study.ranking(MAX_RANKED_TRIALS)
+        self._growing.look(ranking, time.monotonic())
+        return replace(view, ensemble=self._growing.row(ranking, view.metric))
+
+    def end(self, ending: SweepEnding) -> None:
+        """Make the ensemble of a sweep that came to its end."""
+        try:
+            if ending.has_result:
+                self._join_models(ending)
+        finally:
+            self.close()  # what follows needs the memory of the preview's process
+
+    def _join_models(self, ending: SweepEnding) -> None:
+        site, prepared = self._site, self._site.prepared()
+        if prepared.config.study.metrics.are_several:
+            self._lines = ["no ensemble was made: it would be chosen by one metric alone"]
+            return
+        try:
+            with signal_receiver().interruptible():
+                event = make_ensemble(
+                    prepared,
+                    ending.path,
+                    ending.record,
+                    draws=site.clock.is_long,
+                    say=site.say,
+                    write=self._growing.write,
+                )
+        except (AutoMLError, KeyboardInterrupt) as error:
+            command = study_command("ensemble", prepared.config.study)
+            self._lines = [f"no ensemble was made ({error}); make it with: {command}"]
+            return
+        if event is None:
+            return
+        site.log.append(event)
+        ending.joined = ending.answer["ensemble"] = event
+        self._lines = ensemble_lines(event, ending.record, prepared.choice, ending.path)
+
+    def closing(self, ending: SweepEnding) -> Sequence[str]:
+        return self._lines
+
+    def close(self) -> None:
+        self._growing.close()

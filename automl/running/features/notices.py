@@ -1,89 +1,30 @@
-"""Words messages about trials: deaths, too little memory, repeated params.
+"""Tells the user of what they may not have meant: params tried twice, limits that no trial meets.
 
-They are for people only; no decision depends on them.
+Each is told once. The lines are for people only; no decision depends on them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 
-from automl.admission.refusals import gib_text
-from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.loop.messages import AdmittedExecution
-from automl.running.loop.retries import MAX_DEATHS
+from automl.running.features.feature import StudyReader, SweepFeature, SweepSite
+from automl.running.loop.messages import PlannedTrial
+from automl.terminal.failure_counts import FailureCounts
+from automl.terminal.view import SweepView
 from automl.trial import (
+    FailedOutcome,
     FinishedOutcome,
-    InterruptedOutcome,
-    OutOfMemoryOutcome,
     Params,
-    RequestSource,
+    StudyMetrics,
     TrialOutcome,
+    TrialState,
 )
 
-
-def interruption_line(
-    outcome: TrialOutcome,
-    execution: AdmittedExecution,
-    *,
-    is_stopping: bool = False,
-    shown: Callable[[int], int] = int,
-) -> str | None:
-    """Return what is said of a trial that was interrupted through no fault of the user, or None.
-
-    A trial whose process died goes on in another unless the sweep stops or this was its last
-    allowed death. `shown` gives the number by which people know a trial.
-    """
-    match outcome:
-        case InterruptedOutcome(trial=number, cause=cause, by_worker_death=True):
-            line = f"trial {shown(number)}: {cause}"
-            deaths = execution.members[number].deaths + 1
-            if deaths >= MAX_DEATHS:
-                return f"{line} (death {deaths} of {MAX_DEATHS})"
-            return line if is_stopping else f"{line}; it goes on in another"
-        case InterruptedOutcome(trial=number, cause=cause, lease_ended=True):
-            return f"trial {shown(number)} ended: {cause}; it goes on where it is not lost"
-        case InterruptedOutcome(trial=number, cause=cause, pack_dissolved=True):
-            return f"trial {shown(number)} goes on alone: {cause}"
-    return None
-
-
-class DeclaredMemoryAdvice:
-    """Says what to declare when memory runs out within the user's declared size."""
-
-    def __init__(self) -> None:
-        self._said_bytes = 0
-
-    def line(self, outcome: TrialOutcome, execution: AdmittedExecution) -> str | None:
-        """Return the advice, or None.
-
-        The advice is repeated only for a larger size. There is none if others took the memory, or
-        for a pack, whose trials go on alone.
-        """
-        if not isinstance(outcome, OutOfMemoryOutcome):
-            return None
-        declared, held = execution.request.memory_bytes, execution.peak_bytes
-        if declared is None or execution.request.source is not RequestSource.DECLARED:
-            return None
-        if execution.n_lanes > 1 or execution.disturbed:
-            return None
-        enough = math.ceil(max(OOM_GROWTH * declared, SEEN_PEAK_MARGIN * held))
-        if enough <= self._said_bytes:
-            return None
-        self._said_bytes = enough
-        seen = f", it held {gib_text(held)} by then" if held > declared else ""
-        return (
-            f"trial {outcome.trial} ran out of memory: admission.request={_mib(declared)} is too "
-            f"little for it{seen}; declare admission.request={_mib(enough)}. It runs again with "
-            "more"
-        )
-
-
-def _mib(size_bytes: int) -> str:
-    """A size as it is declared, rounded up."""
-    return f"{math.ceil(size_bytes / 2**20)}MiB"
+N_BEFORE_NOTE = 10
+"""Number of finished trials of which one should be within the limits."""
 
 
 class ReturnedValues:
@@ -133,3 +74,61 @@ class RepeatedParams:
             "seed (further repeats are not listed); the grid sampler (sampler=grid) tries each "
             "combination once"
         )
+
+
+class LimitWatch:
+    """Says once that no trial of a study is within its limits, when ten have finished."""
+
+    def __init__(self, metrics: StudyMetrics) -> None:
+        self._limits, self._is_open = metrics.limits, bool(metrics.limits)
+
+    def found(self, study: StudyReader) -> Iterator[str]:
+        """Yield the line when it is due."""
+        n_finished = study.counts()[TrialState.FINISHED] if self._is_open else 0
+        if n_finished < N_BEFORE_NOTE:
+            return
+        self._is_open = False
+        best = study.best()
+        if best is None or best.point is None or best.point.excess == 0:
+            return
+        limits = ", ".join(f"{limit.name} ≤ {limit.largest:g}" for limit in self._limits)
+        yield (
+            f"none of the {n_finished} finished trials is within study.constraints ({limits}): the "
+            f"nearest, trial {best.number}, exceeds them by {best.point.excess:.0%}. Widen the "
+            "space to where they can be met, or begin a study with other limits"
+        )
+
+
+class SweepNotices(SweepFeature):
+    """Tells the user of one sweep, once each, of what they may not have meant, and counts failures
+    by cause."""
+
+    def __init__(self, site: SweepSite) -> None:
+        prepared, trials = site.prepared(), site.log.record.trials
+        self._study, self._metric = site.study, prepared.config.study.leading_metric
+        self._limits = LimitWatch(prepared.config.study.metrics)
+        self._returned = ReturnedValues(trials.values())
+        self._failures = FailureCounts(trials)
+        self._repeated: RepeatedParams | None = None
+        # The trials of others differ in more: in seeds and rows, or in what they ask for later.
+        if prepared.purpose.tells_of_repeats and not prepared.asks_for_params:
+            self._repeated = RepeatedParams(map(site.study.params, range(site.study.n_asked)))
+
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepNotices:
+        return cls(site)
+
+    def trial_asked(self, trial: PlannedTrial) -> Iterator[str]:
+        repeated = self._repeated
+        if repeated and (line := repeated.line(trial.number, trial.params)) is not None:
+            yield line
+
+    def trial_ended(self, outcome: TrialOutcome) -> Iterator[str]:
+        if isinstance(outcome, FailedOutcome):
+            self._failures.add(outcome)
+        yield from self._limits.found(self._study)
+        if (line := self._returned.line(outcome, self._metric)) is not None:
+            yield line
+
+    def look(self, view: SweepView) -> SweepView:
+        return replace(view, failures=self._failures.rows())

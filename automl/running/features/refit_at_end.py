@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
-from automl.config import AutoSetting, DataKind, ExecutionKind
+from automl.config import AutoSetting, Config, DataKind, ExecutionKind
 from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.signal_receiver import StopSignal, signal_receiver
+from automl.record.studies import read_study
 from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import duration_text
 from automl.record.trial_record import TrialRecord
-from automl.running.opening.parts import SweepParts
+from automl.running.features.feature import RunRefit, SweepEnding, SweepFeature, SweepSite
+from automl.running.loop.messages import PlannedTrial, StopReason
 from automl.running.prepare.prepared_config import PreparedStudy
-from automl.running.prepare.refit_task import RefitTask, make_refit_task, refuse_unfit_settings
+from automl.running.prepare.refit_task import make_refit_task, refuse_unfit_settings
+from automl.trial import TrialOutcome
 
 MAX_TIME_FRACTION = 0.1
 """Largest fraction of a sweep's time that is kept for the refit. Above it trials are worth more
@@ -96,18 +99,6 @@ def refit_time_refusal(
     )
 
 
-RunRefit: TypeAlias = Callable[[RefitTask, PreparedStudy], int]
-"""Trains the refit and writes `refit.pt`. Returns the exit code. Raises AutoMLError if it
-failed."""
-
-
-CLOSING_FRACTION = 0.5
-"""Time for the end of a sweep over any family, as a multiple of its loading time: 4 s and 8 s on
-white wine on a busy machine."""
-MIN_TRIALS_FRACTION = 0.5
-"""The least fraction of a sweep's time limit that its trials get, however long it loaded."""
-
-
 @dataclass(frozen=True)
 class SweepRefitResult:
     """The outcome of the refit at the end of a sweep."""
@@ -120,55 +111,55 @@ class SweepRefitResult:
     """Whether `refit.pt` was made, and without the test rows."""
 
 
-class SweepRefit:
-    """The refit as the last step of one sweep. For the main thread."""
+class SweepRefit(SweepFeature):
+    """The refit as the last training of one sweep."""
 
-    def __init__(self, parts: SweepParts, train: RunRefit | None, called_seconds: float) -> None:
-        """Plan the step for a sweep that was called at `called_seconds` (monotonic).
-
-        `train`: None if the caller wants no refit.
-        """
-        self._parts, self._train = parts, train
-        self._called_seconds = called_seconds
-        self._loaded_seconds = time.monotonic()
-        self._closing_seconds = 0.0
-        if parts.prepared.choice is not None:
-            self._closing_seconds = CLOSING_FRACTION * (self._loaded_seconds - called_seconds)
-        self._wanted = train is not None and wants_sweep_refit(parts.prepared)
-        self.lengths = TrialLengths()
+    def __init__(self, site: SweepSite, train: RunRefit) -> None:
+        self._site, self._train = site, train
+        self._lengths = TrialLengths()
         """Lengths of this sweep's trials."""
+        self._line = ""
 
-    @property
-    def trials_until_seconds(self) -> float | None:
-        """When trials have to be done (monotonic), by what is known so far. None without a limit.
-
-        If an ensemble follows, time is kept for the end of the sweep in proportion to the time that
-        its loading took: on a busy machine both take longer.
-        """
-        limit, deadline = self._parts.config.study.timeout_seconds, self._deadline_seconds
-        if limit is None or deadline is None:
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepRefit | None:
+        """Return the feature, or None where the caller or the settings want no refit."""
+        if site.train_again is None or not wants_sweep_refit(site.prepared()):
             return None
-        kept = max(self._closing_seconds, self._kept_for_refit_seconds(limit))
-        return trials_until(deadline - kept, self._loaded_seconds, limit)
+        return cls(site, site.train_again)
 
-    @property
-    def _deadline_seconds(self) -> float | None:
-        limit = self._parts.config.study.timeout_seconds
-        return None if limit is None else self._called_seconds + limit
+    def trial_began(self, trial: PlannedTrial, now_seconds: float) -> None:
+        self._lengths.began(trial.number, now_seconds)
 
-    def _kept_for_refit_seconds(self, limit: float) -> float:
-        if not self._wanted or reason_against_refit(self._parts.prepared):
+    def trial_paused(self, number: int) -> None:
+        self._lengths.ended(number, time.monotonic())
+
+    def trial_ended(self, outcome: TrialOutcome) -> Sequence[str]:
+        self._lengths.ended(outcome.trial, time.monotonic())
+        return ()
+
+    def kept_seconds(self) -> float:
+        limit = self._config.study.timeout_seconds
+        if limit is None or reason_against_refit(self._site.prepared()):
             return 0.0
-        best = [trial.number for trial in self._parts.study.ranking(N_LIKELY_TRIALS)]
-        needed = self._needed_seconds(self.lengths.of(best))
+        best = [trial.number for trial in self._site.study.ranking(N_LIKELY_TRIALS)]
+        needed = self._needed_seconds(self._lengths.of(best))
         return reserved_refit_seconds(needed, limit)
+
+    def end(self, ending: SweepEnding) -> None:
+        """Train the result of a sweep with an ensemble again."""
+        if ending.joined is None or ending.stop is StopReason.BROKEN:
+            return
+        result = self.after(read_study(ending.path))  # this record has the ensemble, too
+        self._line, ending.exit_code = result.line, result.code
+        ending.refit = self._site.files.refit if result.is_unseen else None
+
+    def closing(self, ending: SweepEnding) -> Sequence[str]:
+        return [self._line] if self._line else []
 
     def after(self, record: StudyRecord) -> SweepRefitResult:
         """Train the result of the study's `record` again, and return the outcome."""
-        if not self._wanted:
-            return SweepRefitResult()
         if is_refit_newest(self._path, record):
-            where = os.path.relpath(StudyFiles(self._path).refit)
+            where = os.path.relpath(self._site.files.refit)
             return SweepRefitResult(line=f"refit, as it was: {where}")
         try:
             with signal_receiver().interruptible():
@@ -179,59 +170,62 @@ class SweepRefit:
             return SweepRefitResult(stopped.exit_code, self._not_done(str(stopped)))
 
     def _train_result(self, record: StudyRecord) -> SweepRefitResult:
-        config, best = self._parts.config, record.best()
+        config, best = self._config, record.best()
         assert best is not None, "a refit is wanted only if there is a best trial"
-        assert self._train is not None, "a refit is wanted only if the caller gave `train`"
-        if why := reason_against_refit(self._parts.prepared):
+        if why := reason_against_refit(self._site.prepared()):
             return SweepRefitResult(line=self._not_done(why))
         refuse_unfit_settings(config)
         task = make_refit_task(config, self._path, record, best)
         needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members])
         if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
             return SweepRefitResult(line=self._not_done(why))
-        self._parts.executor.close()  # the refit needs the memory that the workers hold
+        self._site.free_workers()  # the refit needs the memory that they hold
         task = replace(task, timeout_seconds=self._left_seconds)
-        code = self._train(task, self._parts.prepared)
+        code = self._train(task, self._site.prepared())
         return SweepRefitResult(code, self._not_done("interrupted")) if code else self._done
 
     @property
+    def _config(self) -> Config:
+        return self._site.prepared().config
+
+    @property
     def _path(self) -> Path:
-        return self._parts.directory.path
+        return self._site.files.path
+
+    @property
+    def _dataset(self) -> Dataset:
+        dataset = self._site.prepared().dataset
+        assert dataset is not None, "a refit at the end is for a table"
+        return dataset
 
     @property
     def _done(self) -> SweepRefitResult:
-        dataset = self._parts.prepared.dataset
-        assert dataset is not None, "a refit at the end is for a table"
-        n_rows, rows = len(dataset.train) + len(dataset.validation), self._parts.config.refit.rows
+        n_rows, rows = self._n_rows, self._config.refit.rows
         on = "all rows, those of the test, too" if rows == ALL_ROWS else f"all {n_rows:,} rows"
-        where = os.path.relpath(StudyFiles(self._path).refit)
+        where = os.path.relpath(self._site.files.refit)
         return SweepRefitResult(line=f"trained again on {on}: {where}", is_unseen=rows != ALL_ROWS)
 
     @property
+    def _n_rows(self) -> int:
+        return len(self._dataset.train) + len(self._dataset.validation)
+
+    @property
     def _left_seconds(self) -> float | None:
-        deadline = self._deadline_seconds
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
+        limit = self._config.study.timeout_seconds
+        if limit is None:
+            return None
+        return max(0.0, self._site.clock.end_seconds(limit) - time.monotonic())
 
     def _needed_seconds(self, lengths: Sequence[float]) -> float:
         """Return the time for training trials of these lengths again on more rows."""
-        dataset, config = self._parts.prepared.dataset, self._parts.config
-        assert dataset is not None, "a refit at the end is for a table"
-        more = (len(dataset.train) + len(dataset.validation)) / len(dataset.train)
-        refit_lengths = [more * seconds for seconds in lengths] * config.refit.n_seeds
-        return makespan_seconds(refit_lengths, self._parts.n_places)
+        more = self._n_rows / len(self._dataset.train)
+        refit_lengths = [more * seconds for seconds in lengths] * self._config.refit.n_seeds
+        return makespan_seconds(refit_lengths, self._site.n_places())
 
     def _not_done(self, why: str) -> str:
-        command = study_command("refit", self._parts.config.study)
-        there = StudyFiles(self._path).refit
+        command, there = study_command("refit", self._config.study), self._site.files.refit
         old = f"; {os.path.relpath(there)} is of before" if there.exists() else ""
         return f"not trained again on all rows ({why}{old}); do it by: {command}"
-
-
-def trials_until(wanted_seconds: float, loaded_seconds: float, limit_seconds: float) -> float:
-    """Return when trials have to be done: as wanted, but not before they had `MIN_TRIALS_FRACTION`
-    of the
-    limit."""
-    return max(wanted_seconds, loaded_seconds + MIN_TRIALS_FRACTION * limit_seconds)
 
 
 def wants_sweep_refit(prepared: PreparedStudy) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
-from automl.errors import ConfigError
+from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.models.family import load_families
 from automl.record.study_files import StudyFiles
 from automl.report.study_data import StudyData, read_study_data
+from automl.running.features.feature import SweepEnding, SweepFeature, SweepSite
 from automl.terminal.view import read_view
+from automl.trial import ReportWritten
 
 
 def make_report(directory: Path, *, is_running: bool = False, light: bool = False) -> Path:
@@ -45,3 +49,26 @@ def _waiting(directory: Path) -> tuple[tuple[str, str], ...]:
         for row in view.waiting
         if not row.as_it_should
     )
+
+
+class SweepReport(SweepFeature):
+    """Writes the page on the study at the end of a sweep."""
+
+    def __init__(self, site: SweepSite) -> None:
+        self._site = site
+
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepReport | None:
+        """Return the feature. None for a final training, which is part of another study's page."""
+        return cls(site) if site.prepared().purpose.stands_alone else None
+
+    def end(self, ending: SweepEnding) -> None:
+        site = self._site
+        if not site.study.n_asked:
+            return
+        try:
+            page = make_report(ending.path, light=not site.clock.is_long)
+        except StorageError as error:  # the study is whole, and the page is made anew by `report`
+            raise AutoMLError(str(error)) from error
+        ending.report, ending.answer["report"] = page, os.path.relpath(page)
+        site.log.append(ReportWritten(time.time()))

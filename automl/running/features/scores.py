@@ -5,18 +5,23 @@ The scores are out-of-fold, and on test rows if there are any. Nothing is traine
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from automl.data.dataset import Dataset
 from automl.data.scoring.evaluation import simplest_baseline
 from automl.data.scoring.metrics import make_predictions
+from automl.errors import AutoMLError
 from automl.execution.child_calls import call_in_child
 from automl.objectives.model_scoring import HeldOutScores, HeldOutScoringJob
-from automl.record.study_files import StudyFiles
+from automl.record.signal_receiver import signal_receiver
+from automl.record.study_directory import study_command
+from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
-from automl.record.texts import Say
+from automl.record.texts import Say, size_text
+from automl.running.features.feature import ClosingTable, SweepEnding, SweepFeature, SweepSite
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.terminal.best_table import N_MORE_METRICS, READABLE_METRICS
 from automl.tracking.long_step import long_step
@@ -89,8 +94,8 @@ def result_table(
     baseline: tuple[str, Scores],
     test: HeldOutScores | None,
     metric: str,
-) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Return the columns and rows of the table of scores. `metric` is the study's."""
+) -> ClosingTable:
+    """Return the table of scores. `metric` is the study's."""
     name, simple = baseline
     shown = _shown(metric, result.scores.keys() & simple.keys())
     judged = "out-of-fold" if dataset.folds else "validation"
@@ -105,7 +110,7 @@ def result_table(
     cells: list[Sequence[str]] = [
         (where, model, *(f"{scores[m]:.5g}" for m in shown)) for where, model, scores in rows
     ]
-    return ("rows", "model", *shown), cells
+    return ClosingTable(("rows", "model", *shown), cells)
 
 
 def no_skill_warning(
@@ -140,3 +145,67 @@ def _shown(metric: str, known: set[str]) -> list[str]:
         if (name := read.removeprefix("val_")) in known and name != own
     ]
     return [own] * (own in known) + more[:N_MORE_METRICS]
+
+
+def disk_usage_line(path: Path) -> str:
+    """Return the disk usage of a study's folder as a line.
+
+    `on disk: 34.1 MB in studies/any; its largest model 1.2 MB`
+    """
+    sizes = dict(_sizes(path))
+    models = [size for file, size in sizes.items() if file.name == BEST_CHECKPOINT_FILE]
+    largest = f"; its largest model {size_text(max(models))}" if models else ""
+    return f"on disk: {size_text(sum(sizes.values()))} in {os.path.relpath(path)}{largest}"
+
+
+def _sizes(path: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the files below a folder with their sizes in bytes. Files that vanish meanwhile are
+    left out."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                yield Path(folder, name), Path(folder, name).stat().st_size
+            except FileNotFoundError:
+                continue
+
+
+class SweepScores(SweepFeature):
+    """Scores the result of a sweep that chooses the family."""
+
+    def __init__(self, site: SweepSite) -> None:
+        self._site = site
+        self._lines: list[str | ClosingTable] = []
+
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepScores | None:
+        """Return the feature, or None for a sweep of one family and for a final training."""
+        prepared = site.prepared()
+        return None if prepared.choice is None or not prepared.purpose.stands_alone else cls(site)
+
+    def end(self, ending: SweepEnding) -> None:
+        """Score the ensemble, or else the best trial."""
+        prepared, site = self._site.prepared(), self._site
+        if not ending.has_result or prepared.dataset is None:
+            return
+        result = sweep_result(ending.record, ending.joined, site.files)
+        if result is None:
+            return
+        test: HeldOutScores | None = None
+        try:
+            with signal_receiver().interruptible():
+                test = score_on_test_rows(prepared, result, ending.refit, site.say)
+        except (AutoMLError, KeyboardInterrupt) as error:
+            command = study_command("evaluate", prepared.config.study)
+            site.say(f"no test score ({error}); see it by: {command}")
+        study, dataset = prepared.config.study, prepared.dataset
+        baseline = baseline_scores(dataset)
+        self._lines.append(result_table(result, dataset, baseline, test, study.leading_metric))
+        warning = no_skill_warning(
+            result, dataset, baseline, study.leading_metric, study.decided_direction
+        )
+        self._lines += [warning] * bool(warning)
+
+    def closing(self, ending: SweepEnding) -> Iterator[str | ClosingTable]:
+        if ending.has_result:
+            yield disk_usage_line(ending.path)
+        yield from self._lines

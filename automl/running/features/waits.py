@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from automl.errors import StorageError
 from automl.record.texts import mask_varying
-from automl.terminal.view import WaitingRow
+from automl.running.features.feature import SweepFeature, SweepSite
+from automl.terminal.view import SweepView, WaitingRow
 from automl.trial import TrialsWaited
 
 MIN_SECONDS = 1.0
@@ -43,3 +47,23 @@ class WaitHistory:
         self._n += 1
         text = reason.removeprefix("waiting: ")
         self._append(TrialsWaited(self._since_seconds, now_seconds, text))
+
+
+class SweepWaits(SweepFeature):
+    """Records the waits of one sweep."""
+
+    def __init__(self, history: WaitHistory) -> None:
+        self._history = history
+
+    @classmethod
+    def make(cls, site: SweepSite) -> SweepWaits:
+        return cls(WaitHistory(site.log.append))
+
+    def look(self, view: SweepView) -> SweepView:
+        if view.ended is None:
+            self._history.look(view.waiting, view.time)
+        return view
+
+    def trials_over(self) -> None:
+        with suppress(StorageError):  # the sweep's end tells of a full disk
+            self._history.close(time.time())

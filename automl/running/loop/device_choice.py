@@ -105,7 +105,7 @@ class DeviceKindLines(WaitingLines):
 
     def observe(self, now_seconds: float) -> None:
         """Time the steps that running executions have taken, after a reading of the devices."""
-        steps = self.placing.ports.n_steps()
+        steps = self.placing.ports.processes.n_steps()
         self._timed = {key: self._timed.get(key) or ExecutionTiming() for key in self.executions}
         for key, execution in self.executions.items():
             n_live = len(execution.live)

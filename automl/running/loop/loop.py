@@ -1,6 +1,6 @@
 """Decides for a sweep's main thread what is asked for, what starts where, and when the sweep ends.
 
-Messages bring their time along, and actions go out through `LoopPorts`: `sweep.py` plugs in the
+Messages bring their time along, and actions go out through `LoopPorts`: `runner.py` plugs in the
 real parts, the tests a simulator with virtual time. First come, first served: trials of the head's
 kind may start with it as one pack (`packing.py`), others earlier if they do not delay it
 (`lookahead.py`).
@@ -29,7 +29,6 @@ from automl.running.loop.messages import (
     DevicesRead,
     ExecutionStart,
     LoopMessage,
-    LoopPorts,
     LoopSnapshot,
     PeerSweepsObserved,
     PlannedTrial,
@@ -48,6 +47,7 @@ from automl.running.loop.messages import (
 )
 from automl.running.loop.packing import PackPlanner, TrialDurations, fair_n_lanes
 from automl.running.loop.placing import TrialPlacer
+from automl.running.loop.ports import LoopPorts
 from automl.running.loop.retries import (
     FailureStreak,
     MeasuredMemoryForwarder,
@@ -108,7 +108,7 @@ class SweepLoop:
     _streak: FailureStreak = field(default_factory=FailureStreak)
 
     def __post_init__(self) -> None:
-        self._packing = PackPlanner(self.ports, self.requests)
+        self._packing = PackPlanner(self.ports.trials, self.requests)
         self._placing = TrialPlacer(
             ports=self.ports,
             requests=self.requests,
@@ -188,7 +188,7 @@ class SweepLoop:
                 if (execution := self.running.get(question.trial)) is not None:
                     execution.know_params(question.trial, params)
             case TrialSurveyed():
-                self.ports.surveyed(message)
+                self.ports.surveys.take(message)
             case ReservationReleased(key):
                 self._handle_release(key, now_seconds)
             case DevicesRead(reading):
@@ -200,7 +200,7 @@ class SweepLoop:
                 self._stop_running(reason)
             case SweepFailed(error):
                 self.break_off(error)
-                self.ports.stop_trials(StopReason.BROKEN)
+                self.ports.starts.stop_trials(StopReason.BROKEN)
             case CpuProbed():
                 assert self.chooser is not None, "the CPU is timed for the chooser only"
                 self.chooser.probed(message)
@@ -221,7 +221,7 @@ class SweepLoop:
         self.stop = self.stop or StopReason.TIMEOUT
         if self.stop is StopReason.TIMEOUT and not self._stop_was_requested and self.ends_in_time():
             self._stop_was_requested = True
-            self.ports.stop_trials(self.stop)
+            self.ports.starts.stop_trials(self.stop)
 
     def break_off(self, error: BaseException) -> None:
         """Start nothing more, and tell the study nothing more: the next sweep tells it what the
@@ -244,11 +244,13 @@ class SweepLoop:
             self._placing.node_lost(execution.placement.node, now_seconds)
         is_final = not isinstance(outcome, OutOfMemoryOutcome | InterruptedOutcome)
         if not is_final:
-            self.ports.tell_of_interruption(outcome, execution, is_stopping=self.stop is not None)
+            self.ports.outcomes.tell_of_interruption(
+                outcome, execution, is_stopping=self.stop is not None
+            )
         if self.error is not None or not is_final:
             return  # decided when the reservation is back: the trial may ask for another one
-        self.ports.tell(outcome)
-        self.asking.look_at_gain()
+        self.ports.outcomes.tell(outcome)
+        self.asking.end_if_enough()
         if isinstance(outcome, FailedOutcome):
             self._count_failure(outcome)
         else:
@@ -290,9 +292,9 @@ class SweepLoop:
     ) -> None:
         """Let the trial wait again as decided, or end it for the cause decided."""
         if isinstance(decided, str):
-            self.ports.fail(waiting.trial, decided)
+            self.ports.outcomes.fail(waiting.trial, decided)
         elif isinstance(decided, UnfitTrialFinding):
-            self.ports.too_large(waiting.trial, decided)
+            self.ports.outcomes.too_large(waiting.trial, decided)
             self._streak.last = decided
         elif decided.undisturbed:
             self.queue.add(decided, WaitingState.DEFERRED)
@@ -306,7 +308,7 @@ class SweepLoop:
     def _stop_running(self, reason: StopReason) -> None:
         if self.stop is None or self.stop is StopReason.TIMEOUT:
             self.stop = reason
-        self.ports.stop_trials(self.stop)
+        self.ports.starts.stop_trials(self.stop)
 
     def _ask(self, now_seconds: float) -> bool:
         """Ask for a new trial if a place is free. Return whether one now waits."""
@@ -453,7 +455,7 @@ class SweepLoop:
             self._run(waiting, execution, now_seconds)
         self.ledger.reserve(start.key, placement, self.process)
         self._placing.cap()  # cap the neighbours before the trial that relies on their caps
-        self.ports.submit(start)
+        self.ports.starts.submit(start)
 
     def _run(self, waiting: WaitingTrial, execution: AdmittedExecution, now_seconds: float) -> None:
         self._packing.started(waiting.trial.number)
@@ -474,4 +476,4 @@ class SweepLoop:
         self.queue.remove([head.trial.number])
         waiting = self._lines.bound(head, execution.placement.kind)
         self._run(waiting, execution, now_seconds)
-        self.ports.feed(execution.key, waiting.trial)
+        self.ports.starts.feed(execution.key, waiting.trial)

@@ -1,26 +1,21 @@
-"""The vocabulary of the main loop: waiting and running trials, messages, and the loop's ports.
+"""The vocabulary of the main loop: waiting and running trials, and messages to the loop.
 
-`LoopPorts` lists what the loop can have done. `sweep.py` does it with the real parts, the tests in
-virtual time. Nothing is decided here.
+Nothing is decided here. What the loop has done outside of itself is in `ports.py`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from automl.admission.accounting.account import DeviceAccount
-from automl.admission.accounting.idle_processes import Idle
-from automl.admission.memory_caps import Caps
 from automl.admission.refusals import AdmissionRefusal
-from automl.devices.device_reading import DeviceReading, OtherPromises
-from automl.devices.memory_promises import MemoryPromise
+from automl.devices.device_reading import DeviceReading
 from automl.measure.survey.survey_result import InconclusiveSurvey, SurveyResult
+from automl.record.signal_receiver import INTERRUPTED_CODE, TERMINATED_CODE
 from automl.trial import (
-    DeviceId,
     DeviceKind,
     MemoryPeakMeasured,
     PackKind,
@@ -198,6 +193,13 @@ class StopReason(enum.Enum):
     BROKEN = "broken"
 
 
+EXIT_CODES = {
+    StopReason.INTERRUPTED: INTERRUPTED_CODE,
+    StopReason.TERMINATED: TERMINATED_CODE,
+}
+"""Exit codes of sweeps that a signal stopped."""
+
+
 # --- messages: all that can happen to the loop --------------------------------------------------
 
 
@@ -305,76 +307,6 @@ LoopMessage: TypeAlias = (
     | TrialStartsHeld
     | TimePassed
 )
-
-
-class LoopPorts(Protocol):
-    """The actions that the loop asks for. They happen outside of it."""
-
-    def ask(self) -> PlannedTrial | None:
-        """Return a new trial, or None when the search space is exhausted."""
-
-    def may_promote(self, *, grows: bool) -> bool:
-        """Return whether a paused trial goes on now. `grows`: new trials may still come."""
-
-    def promote(self, *, grows: bool) -> PlannedTrial | None:
-        """Return the paused trial that goes on now, or None."""
-
-    def n_may_pend(self) -> int | None:
-        """Return how many trials may pend without harm to the sampler. None allows any number."""
-
-    def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
-        """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
-
-    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
-        """Show other sweeps what NVML does not show yet."""
-
-    def promises_locked(self) -> AbstractContextManager[None]:
-        """Let no other sweep of this machine promise anything meanwhile."""
-
-    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
-        """Return what other sweeps show now, and what a reading begun then may have missed."""
-
-    def submit(self, start: ExecutionStart) -> None:
-        """Start the trials in the pool as one execution."""
-
-    def feed(self, key: int, trial: PlannedTrial) -> None:
-        """Give a running pack another trial, for a lane that came free."""
-
-    def tell(self, outcome: TrialOutcome) -> None:
-        """Give the study an outcome that the executor saw: finished, pruned or failed."""
-
-    def tell_of_interruption(
-        self, outcome: TrialOutcome, execution: AdmittedExecution, *, is_stopping: bool
-    ) -> None:
-        """Tell the user of an execution that ended without a result, and what follows."""
-
-    def fail(self, trial: PlannedTrial, cause: str) -> None:
-        """Record and tell a failure that the loop decided."""
-
-    def too_large(self, trial: PlannedTrial, found: UnfitTrialFinding) -> None:
-        """Record and tell that no device can hold the trial, which is pruned."""
-
-    def stop_trials(self, reason: StopReason) -> None:
-        """Ask running trials to write a checkpoint at their next report and stop."""
-
-    def is_surveying(self, trial: PlannedTrial) -> bool:
-        """Return whether a survey is measuring the trial's memory. A message tells the result."""
-
-    def surveyed(self, surveyed: TrialSurveyed) -> None:
-        """Take the result of a survey. Requests use it from now on."""
-
-    def cap_memory(self, caps: Caps) -> None:
-        """Cap the memory of processes. Executions that are not named keep their last caps."""
-
-    def n_steps(self) -> Mapping[int, int]:
-        """Return the training steps taken by the process of each execution, by the execution's key.
-        Executions that do not count steps are missing."""
-
-    def idle(self) -> Idle:
-        """Return the processes kept warm for coming trials."""
-
-    def end_idle(self, devices: Collection[DeviceId]) -> None:
-        """End the warm processes on these devices, which gives their memory back."""
 
 
 class PeerQuestions(Protocol):

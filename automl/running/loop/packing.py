@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 
 from automl.admission.refusals import AdmissionRefusal
 from automl.admission.requests import RequestMaker
-from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
+from automl.running.loop.messages import (
+    AdmittedExecution,
+    ExecutionStart,
+    WaitingTrial,
+)
+from automl.running.loop.ports import TrialSupply
 from automl.trial import DeviceKind, PackKind, Placement, ResourceRequest
 
 
@@ -21,7 +26,7 @@ from automl.trial import DeviceKind, PackKind, Placement, ResourceRequest
 class PackPlanner:
     """Knows the pack kinds of the waiting trials. For the main thread."""
 
-    ports: LoopPorts
+    trials: TrialSupply
     requests: RequestMaker
     _kinds: dict[tuple[int, bool], PackKind | None] = field(default_factory=dict)
     """Pack kind by trial number and whether the trial is on the host. Each is asked for once."""
@@ -30,7 +35,7 @@ class PackPlanner:
         """Return the pack kind of the trial on the host or a GPU. None if it trains alone there."""
         key = (waiting.trial.number, on_host)
         if waiting.may_pack and key not in self._kinds:
-            self._kinds[key] = self.ports.kind_of(waiting.trial, on_host=on_host)
+            self._kinds[key] = self.trials.kind_of(waiting.trial, on_host=on_host)
         return self._kinds[key] if waiting.may_pack else None
 
     def started(self, number: int) -> None:

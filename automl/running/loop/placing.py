@@ -34,7 +34,8 @@ from automl.admission.placement_policy import place_trial
 from automl.admission.refusals import AdmissionRefusal, at_limit_refusal
 from automl.admission.requests import RequestMaker
 from automl.devices.device_reading import DeviceReading, DeviceSnapshot
-from automl.running.loop.messages import AdmittedExecution, ExecutionStart, LoopPorts, WaitingTrial
+from automl.running.loop.messages import AdmittedExecution, ExecutionStart, WaitingTrial
+from automl.running.loop.ports import LoopPorts
 from automl.trial import DeviceId, DeviceKind, Placement, ProcessId, RequestSource, ResourceRequest
 
 IN_DOUBT = "a process was lost there, and no later reading shows it yet"
@@ -107,7 +108,7 @@ class TrialPlacer:
             self.limits = self.limits.with_places_of(reading.devices)
         if failed := failed_devices(reading):
             # The contexts of idle processes have failed, too, even if the device comes back.
-            self.ports.end_idle(failed)
+            self.ports.processes.end_idle(failed)
         self._note(reading)
         self._show(now_seconds)
         if reading.error is not None:
@@ -137,7 +138,11 @@ class TrialPlacer:
         """Limit the trials on each device by the pace of the trials that run there."""
         if self.governor is None:
             return
-        n_steps, sharing, most = self.ports.n_steps(), {}, replace(self.limits, sharing={})
+        n_steps, sharing, most = (
+            self.ports.processes.n_steps(),
+            {},
+            replace(self.limits, sharing={}),
+        )
         there: dict[DeviceId, dict[int, int | None]] = defaultdict(dict)
         for execution in self.executions.values():
             for here in execution.placement.devices:
@@ -161,7 +166,7 @@ class TrialPlacer:
         if self.reading is not None and self.executions:
             accounts = self._accounts()
             changed = memory_caps(accounts, self.ledger.snapshot(), self.table.take_news())
-            self.ports.cap_memory(changed)
+            self.ports.processes.cap_memory(changed)
 
     def device_accounts(self) -> list[DeviceAccount]:
         """Return the accounts of the devices by the last reading, or none without a reading."""
@@ -270,7 +275,9 @@ class TrialPlacer:
         request = self.request(waiting)
         if request.source not in (RequestSource.UNKNOWN, RequestSource.PROBED):
             return request
-        is_surveying = DeviceKind.GPU in self.kinds and self.ports.is_surveying(waiting.trial)
+        is_surveying = DeviceKind.GPU in self.kinds and self.ports.surveys.is_surveying(
+            waiting.trial
+        )
         return None if is_surveying else self.request(waiting)
 
     def place(self, request: ResourceRequest, now_seconds: float) -> Placement | AdmissionRefusal:
@@ -287,7 +294,7 @@ class TrialPlacer:
             self.limits,
             now_seconds=now_seconds,
             process=self.process,
-            idle=self.ports.idle(),
+            idle=self.ports.processes.idle(),
             table=self.table,
         )
 
@@ -313,8 +320,8 @@ class TrialPlacer:
             return found
         before = self.reading
         assert before is not None, "a decision needs a reading"
-        with self.ports.promises_locked():
-            elsewhere = self.ports.promised_elsewhere(before.begun_seconds)
+        with self.ports.promises.locked():
+            elsewhere = self.ports.promises.others(before.begun_seconds)
             self.reading = add_promises_elsewhere(before, elsewhere)
             if self.reading is not before:
                 found = decide()
@@ -327,7 +334,7 @@ class TrialPlacer:
         assert self.reading is not None
         found = unseen_promises(self.reading, self.ledger.snapshot())
         soon = () if coming is None else coming_promises(coming.placement, self.next_key)
-        self.ports.show_promises(self._lasting.promises_to_show(found, soon, now_seconds))
+        self.ports.promises.show(self._lasting.promises_to_show(found, soon, now_seconds))
 
     def situation(
         self, now_seconds: float, ends_seconds: Mapping[int, float]
@@ -343,7 +350,7 @@ class TrialPlacer:
             self.limits,
             now_seconds,
             self.process,
-            self.ports.idle(),
+            self.ports.processes.idle(),
             ends_seconds,
             self.table,
         )
@@ -357,4 +364,4 @@ class TrialPlacer:
         for device in refusal.in_the_way:
             assert self.reading is not None, "the refusal was made by a reading"
             if self.reading.begun_seconds > self._freed_seconds.get(device, -math.inf):
-                self.ports.end_idle({device})
+                self.ports.processes.end_idle({device})

@@ -5,9 +5,6 @@ The functions are pure: the settings come in, and a ConfigError or a line goes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 from automl.config import Config, check_setting
 from automl.config.metrics import MEASURED_METRICS
 from automl.record.texts import fit_line
@@ -16,13 +13,6 @@ from automl.search.pruners import pruners
 from automl.search.pruners.pruner import Pruner
 from automl.search.samplers import samplers
 from automl.search.samplers.sampler import Sampler
-from automl.trial import StudyMetrics, TrialState
-
-if TYPE_CHECKING:
-    from automl.search.study import Study
-
-N_BEFORE_NOTE = 10
-"""Number of finished trials of which one should be within the limits."""
 
 
 def refuse_several_metrics(config: Config) -> None:
@@ -63,26 +53,3 @@ def metrics_text(config: Config) -> str:
         f"trials are judged by {named}{f' with {limits}' * bool(limits)}; "
         f"{metrics.leading.name} chooses the report of a trial that counts"
     )
-
-
-class LimitWatch:
-    """Says once that no trial of a study is within its limits, when ten have finished."""
-
-    def __init__(self, metrics: StudyMetrics) -> None:
-        self._limits, self._is_open = metrics.limits, bool(metrics.limits)
-
-    def found(self, study: Study) -> Iterator[str]:
-        """Yield the line when it is due."""
-        n_finished = study.counts()[TrialState.FINISHED] if self._is_open else 0
-        if n_finished < N_BEFORE_NOTE:
-            return
-        self._is_open = False
-        best = study.best()
-        if best is None or best.point is None or best.point.excess == 0:
-            return
-        limits = ", ".join(f"{limit.name} ≤ {limit.largest:g}" for limit in self._limits)
-        yield (
-            f"none of the {n_finished} finished trials is within study.constraints ({limits}): the "
-            f"nearest, trial {best.number}, exceeds them by {best.point.excess:.0%}. Widen the "
-            "space to where they can be met, or begin a study with other limits"
-        )

@@ -4,21 +4,34 @@ Requests lie in the study's folder or in its database (`record/study_requests.py
 comes while no sweep runs, or while the sweep stops, waits for the next sweep. Of several sweeps the
 one that has a trial stops it, and whichever is first edits the study or enqueues points; the others
 learn it from the record.
+
+`StartConditions` lets no trial start below `study.min_free_space`, or while the user has paused the
+sweep. Running trials go on, and what the others wait for is shown as it is for memory.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from automl.admission.refusals import AdmissionRefusal, RefusalKind, gib_text
+from automl.config import StudyConfig
 from automl.errors import ConfigError
+from automl.record.study_directory import study_command
 from automl.record.study_record import edit_lines
 from automl.record.study_requests import EDIT, RequestAnswer, StudyRequest
 from automl.record.trial_record import LEASE_ENDED_CAUSE
 from automl.running.loop.loop import SweepLoop
-from automl.running.loop.messages import PlannedTrial, SignalReceived, StopReason
+from automl.running.loop.messages import (
+    PlannedTrial,
+    SignalReceived,
+    StopReason,
+    TrialStartsHeld,
+)
 from automl.running.opening.outside_trials import (
     ASK,
     TELL,
@@ -28,11 +41,58 @@ from automl.running.opening.parts import SweepParts
 from automl.running.prepare.edited_study import edit_study, follow_edit
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.trials.carrier import TrialCarrier
-from automl.running.trials.disk_space import StartConditions
 from automl.search.search_space import EnqueuedPoint
 from automl.trial import PrunedOutcome, StudyEdited, TrialOutcome, TrialState, Verdict
 
 POLL_SECONDS = 0.25
+
+
+def disk_refusal(study: StudyConfig, folder: Path) -> AdmissionRefusal | None:
+    """Return why nothing starts while the disk of `folder` has less than `study.min_free_space`.
+
+    None if it has more, or cannot be asked now.
+    """
+    least_bytes = study.min_free_bytes
+    if least_bytes is None:
+        return None
+    try:
+        disk = os.statvfs(folder)
+    except OSError:  # whoever writes there meets the error
+        return None
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if free_bytes >= least_bytes:
+        return None
+    return AdmissionRefusal(
+        f"waiting: the disk of {folder} has {gib_text(free_bytes)} free, and nothing starts below "
+        f"study.min_free_space={study.min_free_space}",
+        RefusalKind.HELD,
+        for_devices=False,
+    )
+
+
+class StartConditions:
+    """Tells the loop when a pause or a nearly full disk keeps trials from starting, and when no
+    longer. For the main thread."""
+
+    def __init__(
+        self, study: StudyConfig, folder: Path, tell: Callable[[TrialStartsHeld, float], object]
+    ) -> None:
+        """`tell` has the loop handle a message at once, before any that waits."""
+        self._study, self._folder, self._tell = study, folder, tell
+        self._told: AdmissionRefusal | None = None
+        self.is_paused = False
+        """Whether the user has paused the sweep."""
+
+    def look(self, now_seconds: float) -> None:
+        """Look at the disk, and tell the loop what has changed. `now_seconds` is monotonic."""
+        refusal = disk_refusal(self._study, self._folder)
+        if self.is_paused:
+            command = study_command("resume", self._study)
+            reason = f"waiting: the sweep is paused; go on with: {command}"
+            refusal = AdmissionRefusal(reason, RefusalKind.HELD, for_devices=False)
+        if refusal != self._told:
+            self._told = refusal
+            self._tell(TrialStartsHeld(refusal), now_seconds)
 
 
 def _find_edit(prepared: PreparedStudy, edit_id: str) -> StudyEdited | None:

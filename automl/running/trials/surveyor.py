@@ -135,3 +135,20 @@ class TrialSurveyor:
     def __exit__(self, *raised: object) -> None:
         self._ending.set()
         self._pool.shutdown(cancel_futures=True)
+
+
+class NoSurveys:
+    """Stands in for `TrialSurveyor` in a sweep whose trials are not surveyed."""
+
+    def is_surveying(self, trial: PlannedTrial) -> bool:
+        """Return False, since no trial waits for a survey."""
+        return False
+
+    def take(self, surveyed: TrialSurveyed) -> None:
+        raise AssertionError(f"trial {surveyed.trial.number}: nothing is surveyed")
+
+    def __enter__(self) -> NoSurveys:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Do nothing, since no survey runs."""

@@ -3,10 +3,10 @@
 The fields of the class are the option's arguments (`pruner.factor=4`), so it is Hydra's schema as
 well; hence plain dataclasses. To add a pruner is to add a file here and one in `conf/pruner/`.
 
-Judging is pure. A rung is a step at which trials are compared. Values come as keys, of which a
-lower one is better; NaN is the worst (`trial_standings.py` negates values that are maximised).
-`keys` are the keys of all trials at the rung in ascending order, running ones and the judged one
-included: for each trial the best that it had reported when it reached the rung.
+Judging is pure. A rung is a step at which trials are compared. Values come as keys; a lower key is
+better; NaN is the worst (`trial_standings.py` negates values that are maximised). `keys` are the
+keys of all trials at the rung in ascending order, running ones and the judged one included: for
+each trial the best that it had reported when it reached the rung.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Pruner(PrunerConfig, ABC):
     """Decides which trials end early; has no state. Training processes use its `rungs`, too."""
 
     several_metrics: ClassVar[bool] = False
-    """Judges trials by several metrics, of which the keys say only how many trials at the rung are
+    """Judges trials by several metrics; the keys say only how many trials at the rung are
     better."""
     pauses: ClassVar[bool] = False
     """Whether a trial that stops at a rung is paused there, and goes on once `promotes` says so."""

@@ -40,7 +40,7 @@ INFERRED = None
 
 @dataclass
 class OptunaSampler(Sampler):
-    """A sampler of ours that is carried out by one of Optuna's, which reads a study."""
+    """A sampler of this package that a sampler of Optuna carries out, which reads a study."""
 
     @abstractmethod
     def make(self, search: SamplerInputs, number: int) -> BaseSampler:

@@ -32,7 +32,7 @@ class ColumnDistances:
     """Computes distances of points, column by column; a column is a number or a choice."""
 
     are_choices: NDArray[np.bool_]
-    """Whether a column is a choice, of which all different values are equally far apart."""
+    """Whether a column is a choice, whose different values are all equally far apart."""
 
     def distances(self, points: Floats, others: Floats) -> Floats:
         """Return the squared distances by column, of shape (n_columns, n_points, n_others)."""

@@ -48,8 +48,8 @@ N_DRAWS = 512
 N_ROUNDS, N_KEPT, N_NEAR = 6, 8, 16
 """Number of rounds, of points that go on to the next round, and of points near each of these."""
 FIRST_WIDTH, NARROWER = 0.5, 2.5
-"""How far the near points are in the first round, as a share of a range, and by which factor each
-round is narrower."""
+"""Distance of the near points in the first round, as a share of a range, and the factor by which
+each round is narrower."""
 MAX_FITTED = 200
 """The process is fitted to the better half of so many trials, and a sample of the others."""
 
@@ -125,7 +125,8 @@ class StudyTrials:
 
 
 def trial_keys(study: Study, ended: Sequence[FrozenTrial], weights: tuple[float, ...]) -> Floats:
-    """Return a key of each trial, of which a lower one is better; infinite: it has none.
+    """Return a key of each trial; a lower key is better, and an infinite one means that it has
+    none.
 
     Several metrics, each scaled to 0 to 1 over the finished trials, become one key by the augmented
     Tchebycheff function (ParEGO, Knowles, 2006, https://doi.org/10.1109/TEVC.2005.851274). A trial
@@ -251,7 +252,7 @@ def choose_fitted(keys: Floats) -> NDArray[np.int64]:
 
 
 def _standardized(keys: Floats) -> Floats:
-    """Return keys of mean 0 and deviation 1, of which bad ones are alike.
+    """Return keys of mean 0 and deviation 1, with all bad ones alike.
 
     A key is at most as much worse than the median as the best one is better. Without this, some
     trials that diverged would make all others look the same.

@@ -131,10 +131,10 @@ def learn_boundary(
 ) -> ExcessBoundary:
     """Return the wall between trials that fitted and one or more beyond it.
 
-    The excess of the trials beyond is fitted by least squares. Of a trial that fitted it is known
-    only that its excess is at most 0, and of some trials beyond only a lower bound: these count
-    only while the fit expects more, or less, of them. The problem is convex, so repeating the fit
-    until the same trials count ends at the minimum.
+    The excess of the trials beyond is fitted by least squares. A trial that fitted is known only to
+    have an excess of at most 0, and some others have only a lower bound. Such a bound counts only
+    while the fit contradicts it. The problem is convex, so repeating the fit until the same trials
+    count ends at the minimum.
     """
     import numpy as np
 

@@ -119,7 +119,7 @@ class PointSpace:
         return self._snap(rng.random((n, len(self.axes))))
 
     def near(self, rng: np.random.Generator, points: Floats, n: int, width: float) -> Floats:
-        """Return `n` points near each, of which some columns differ, by up to about `width`.
+        """Return `n` points near each; some of their columns differ, by up to about `width`.
 
         A choice that differs is any other; a param that only the new point has is drawn anew.
         """

@@ -44,7 +44,7 @@ class SamplerInputs:
 
 
 class OpenSampler(Protocol):
-    """An open sampler, whose proposals follow from trial number and ended trials alone."""
+    """An open sampler, whose proposals follow only from the trial number and the ended trials."""
 
     def __call__(self, number: int) -> ChooseValue | None:
         """Return the function that chooses the params of trial `number`; None: no more trials."""

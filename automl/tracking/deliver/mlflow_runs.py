@@ -276,8 +276,8 @@ class MlflowRuns:
         self._set_stage(experiment, "deleted")
 
     def remove_files(self, run_id: str) -> None:
-        """Remove the checkpoints and program files of a run that has ended. A store that keeps
-        them all the same is noted as a refusal."""
+        """Remove the checkpoints and program files of a run that has ended. A store that keeps them
+        nevertheless is noted as a refusal."""
         try:
             self._ask(self._artifacts.remove, run_id, (ARTIFACT_FOLDER, PROGRAM_FILES_FOLDER))
         except (RunGoneError, ValueRefusedError, DoubtfulCallError) as error:

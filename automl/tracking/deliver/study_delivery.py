@@ -44,7 +44,8 @@ MAX_EVENTS_PENDING = 10_000
 
 It bounds memory, and the events that have to be repeated after a kill."""
 MAX_SINGLE_SEARCHES = 50
-"""Number of doubtful trials up to which each run is looked for alone; above, all are listed."""
+"""Number of doubtful trials up to which each run is looked up by itself; above it, all runs are
+listed."""
 
 LIVE_SECONDS = 3.0
 """Seconds that a running trial's events wait until they are shown, at least."""
@@ -230,8 +231,8 @@ class EventLogDelivery:
 
     @property
     def n_left(self) -> int:
-        """Return how many updates MLflow lacks of what was read; a call of `deliver` that fails has
-        made it smaller if MLflow took some of them."""
+        """Return how many of the updates that were read MLflow lacks; a call of `deliver` that
+        fails has made it smaller if MLflow took some of them."""
         return len(self._trial_events) + self._values.n_left
 
     @property

@@ -255,7 +255,7 @@ class RemoteTrialSide:
     """A `LoggingTrial` (`automl.trial.library_redirect`) that another process carries out."""
 
     def __init__(self, address: str) -> None:
-        """Connect to the trial. Raise NoTrialError when it does not run any more."""
+        """Connect to the trial. Raise NoTrialError if it no longer runs."""
         name, _, key = address.rpartition(":")
         self._lock = threading.Lock()  # guards the connection
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -255,7 +255,8 @@ class TrialStore(AbstractStore):
         )
 
     def delete_tag(self, run_id: str, key: str) -> None:
-        """Delete the tag here; in the trial's run its text becomes empty, as it was passed on."""
+        """Delete the tag here; in the trial's run its text becomes empty, because it was already
+        passed on."""
         with self._locked_run(run_id) as (trial, run):
             if run.tags.pop(key, None) is not None:
                 self._log(trial, run, tags={key: ""})

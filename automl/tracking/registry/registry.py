@@ -224,7 +224,7 @@ class ModelRegistry:
             self._client.log_outputs(model.run.run, [output])
 
     def _create_version(self, model: NewModel, logged: LoggedModel) -> RegisteredVersion:
-        """Create a version with all its tags at once, as it is found again by one of them."""
+        """Create a version with all its tags at once, because it is found again by one of them."""
         created = self._client.create_model_version(
             self.name,
             logged.artifact_location,  # `models:/…` would be looked up in the process's own store

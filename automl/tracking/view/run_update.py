@@ -101,7 +101,7 @@ def clean_key(key: str) -> str:
 
 
 def clean_params(params: Mapping[str, str]) -> dict[str, str]:
-    """Return params that MLflow takes; only what can be nothing but a credential is masked."""
+    """Return params that MLflow takes; only values that must be credentials are masked."""
     return {
         clean_key(k): mask_urls(printable_text(cut_text(v, MAX_PARAM_CHARACTERS)))
         for k, v in params.items()

@@ -3,10 +3,11 @@
 Its values are the begins and ends of sweeps, the ensemble, evaluations and tunings of exports.
 
 An evaluation puts scores on the runs of its trials and of the study: `test_loss` with
-`test_loss_low` and `test_loss_high`, the ends of its 95 % interval. On rows by which trials were
-chosen the names begin with `validation_`, for trials with folds with `out_of_fold_`. The study's
-run has the scores of the first model and those of the baselines (`test_loss_linear`). For a refit
-no trial has a run: the study's run has the refit's scores, and the trial's those of its own model.
+`test_loss_low` and `test_loss_high`, the ends of its 95 % interval. The names begin with
+`validation_` on rows by which trials were chosen, and with `out_of_fold_` for trials with folds.
+The study's run has the scores of the first model and those of the baselines (`test_loss_linear`).
+For a refit no trial has a run: the study's run has the refit's scores, and the trial's those of its
+own model.
 
 A tuning of an export puts figures on the study's run: `export_p50_seconds_onnx_2_threads` for one
 row at a time, and `export_rows_per_second_…`, whose step is the number of rows of a call.

@@ -83,7 +83,7 @@ class Carried:
         return {}
 
     def until(self, kind: type[TrialEvent]) -> Any:
-        while not isinstance(event := self.events.get(timeout=60), kind):
+        while not isinstance(event := self.events.get(timeout=300), kind):
             pass
         return event
 

@@ -80,7 +80,7 @@ def test_each_operation_keeps_the_promises_of_a_shared_study(
     swarm.signal(2, signal.SIGCONT)
     after(swarm, database, chance.randint(64, 80))
     swarm.kill(3)
-    swarm.wait(60)
+    swarm.wait(300)
     history = read_history(database)
     deaths = deaths_of_sweeps(database, swarm.deaths)
     assert violations(history, N_TRIALS, deaths) == []

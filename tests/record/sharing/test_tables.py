@@ -92,7 +92,7 @@ def test_processes_that_ask_together_make_exactly_as_many_trials_as_are_wanted(
     asking = [
         subprocess.Popen([sys.executable, "-c", ASKS, database, f"sweep-{n}"]) for n in range(4)
     ]
-    assert [process.wait(60) for process in asking] == [0] * 4
+    assert [process.wait(300) for process in asking] == [0] * 4
     with db.transaction() as cursor:
         trials = study_tables.trials_from(cursor, 1, 0)
     assert trials == [StoredTrial(number, {"asked": number}) for number in range(N_TRIALS)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,12 +19,13 @@ from automl.config import (
 from automl.config.commands import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
+from automl.models.family import Family
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import record_from_events
 from automl.record.trial_record import TrialRecord
+from automl.running.features.feature import SweepClock
 from automl.running.features.refit_at_end import (
     START_SECONDS,
-    SweepRefit,
     TrialLengths,
     is_refit_newest,
     makespan_seconds,
@@ -173,21 +172,13 @@ def test_without_time_for_it_that_is_said() -> None:
     ],
 )
 def test_a_sweep_on_a_slow_machine_ends_in_time(
-    prepared: PreparedStudy,
-    loading_seconds: float,
-    limit_seconds: float,
-    family: Any,
-    trials_seconds: float,
+    loading_seconds: float, limit_seconds: float, family: Family, trials_seconds: float
 ) -> None:
     """Its time counts from its call, and its end takes half as long as its loading; half of the
     limit is for trials."""
-    found = changed(prepared, study={"timeout_seconds": limit_seconds, "refit": AutoSetting.none})
-    found = replace(found, plan=replace(found.plan, family=family))
-    loaded = time.monotonic()
-    parts: Any = SimpleNamespace(config=found.config, prepared=found)
-    until = SweepRefit(parts, None, loaded - loading_seconds).trials_until_seconds
-    assert until is not None
-    assert until - loaded == pytest.approx(trials_seconds, abs=1)
+    clock = SweepClock(100.0 - loading_seconds, 100.0, has_long_end=family.choice is not None)
+    assert clock.trials_until(limit_seconds, 0.0) - 100.0 == pytest.approx(trials_seconds, abs=1)
+    assert clock.trials_until(limit_seconds, limit_seconds) - 100.0 == limit_seconds / 2
 
 
 def test_one_from_after_the_last_trial_stays(tmp_path: Path) -> None:

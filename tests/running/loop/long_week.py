@@ -25,7 +25,7 @@ import pytest
 from automl.admission.limits import AdmissionLimits
 from automl.config import KeepCheckpoints, StudyConfig
 from automl.running.loop.messages import ExecutionStart
-from automl.running.trials.disk_space import StartConditions
+from automl.running.trials.steering import StartConditions
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.study_delivery import EventLogDelivery
 from automl.tracking.view.run_update import RunUpdate

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.memory_caps import Caps
@@ -19,7 +20,38 @@ from automl.running.loop.messages import (
     TrialSurveyed,
     UnfitTrialFinding,
 )
+from automl.running.loop.ports import (
+    LoopPorts,
+    MemoryPromises,
+    OutcomeListener,
+    PausedTrialSupply,
+    TrialProcesses,
+    TrialStarts,
+    TrialSupply,
+    TrialSurveys,
+)
 from automl.trial import DeviceId, PackKind, TrialOutcome
+
+NOTHING: Any = None
+NO_PORTS = LoopPorts(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+"""The ports of a loop that asks for nothing."""
+
+
+class AllPorts(
+    MemoryPromises,
+    TrialProcesses,
+    PausedTrialSupply,
+    TrialSurveys,
+    TrialSupply,
+    TrialStarts,
+    OutcomeListener,
+    Protocol,
+):
+    """One object that is each port of a loop."""
+
+
+def ports_of(one: AllPorts) -> LoopPorts:
+    return LoopPorts(one, one, one, one, one, one, one)
 
 
 class PlainPorts:
@@ -38,13 +70,13 @@ class PlainPorts:
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         return None
 
-    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
+    def show(self, promises: Sequence[MemoryPromise]) -> None:
         """There is nobody else."""
 
-    def promises_locked(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
+    def others(self, begun_seconds: float) -> OtherPromises:
         return {}
 
     def feed(self, key: int, trial: PlannedTrial) -> None:
@@ -70,7 +102,7 @@ class PlainPorts:
     def is_surveying(self, trial: PlannedTrial) -> bool:
         return False
 
-    def surveyed(self, surveyed: TrialSurveyed) -> None:
+    def take(self, surveyed: TrialSurveyed) -> None:
         raise AssertionError("nothing is surveyed here")
 
     def cap_memory(self, caps: Caps) -> None:

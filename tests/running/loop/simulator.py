@@ -56,6 +56,7 @@ from automl.trial import (
 )
 from tests.places import device_id
 from tests.running.loop.choosers import Told
+from tests.running.loop.plain_ports import ports_of
 from tests.running.loop.simulated_checks import Checked
 from tests.running.loop.simulated_machine import (
     CONTEXT_BYTES,
@@ -148,11 +149,11 @@ class World(Checked):
         self._order = itertools.count()
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.loop = SweepLoop(
-            self,
+            ports_of(self),
             RequestMaker(self._estimate, self.declared_bytes),
             self.ledger,
             self.limits,
-            TrialAsker(self, len(self.plans), 0),
+            TrialAsker(ports_of(self), len(self.plans), 0),
             process=None if self.own_processes else SWEEP,
             n_ahead=self.n_ahead,
             durations=Told(self.plans, self.rough),
@@ -180,7 +181,7 @@ class World(Checked):
     def kind_of(self, trial: PlannedTrial, *, on_host: bool) -> PackKind | None:
         return self.plans[trial.number].kind
 
-    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
+    def others(self, begun_seconds: float) -> OtherPromises:
         return self._elsewhere(begun_seconds)
 
     def submit(self, start: ExecutionStart) -> None:

@@ -17,6 +17,7 @@ from automl.devices.device_reading import DeviceReading, DeviceSnapshot
 from automl.running.loop.placing import TrialPlacer
 from automl.trial import UNKNOWN_REQUEST
 from tests.places import device_id, placed, process_id
+from tests.running.loop.plain_ports import ports_of
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 
@@ -113,7 +114,9 @@ def test_what_a_reading_alone_tells_of_a_process_is_noted() -> None:
     ledger, process, gpu = Ledger(), process_id(100), device_id("GPU-a")
     device = DeviceSnapshot(gpu, "x", 24 * GB, 20 * GB)
     requests = RequestMaker(lambda params: UNKNOWN_REQUEST, None)
-    placing = TrialPlacer(World(GPU, []), requests, ledger, AdmissionLimits(4, 0, 5.0), None, {})
+    placing = TrialPlacer(
+        ports_of(World(GPU, [])), requests, ledger, AdmissionLimits(4, 0, 5.0), None, {}
+    )
     ledger.reserve(0, placed("GPU-a", GB), process)
     ledger.context_up(0, 0.5)
     ledger.release(0, 0.6)

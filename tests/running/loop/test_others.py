@@ -27,7 +27,7 @@ from automl.trial import (
     ResourceRequest,
 )
 from tests.places import device_id
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts, ports_of
 
 GIB = 2**30
 
@@ -69,11 +69,11 @@ def make_loop(
 ) -> SweepLoop:
     requests = RequestMaker(lambda params: ResourceRequest(GIB, RequestSource.DECLARED), GIB)
     loop = SweepLoop(
-        ports,
+        ports_of(ports),
         requests,
         Ledger(),
         AdmissionLimits(1, 0, 1e9),
-        TrialAsker(ports, n_trials, 0, others=others, peers=peers or Peers()),
+        TrialAsker(ports_of(ports), n_trials, 0, others=others, peers=peers or Peers()),
     )
     loop.handle(read(0.0), 0.0)
     return loop

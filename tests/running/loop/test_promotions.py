@@ -82,3 +82,17 @@ def test_paused_trials_of_an_earlier_sweep_wait_until_they_are_promoted() -> Non
     ports.promotable = [1]
     loop.handle(TimePassed(), 2.0)
     assert ports.begun[-1].deaths == 1
+
+
+def test_the_loop_asks_for_no_more_and_what_runs_or_is_promoted_goes_on() -> None:
+    ports = PromotingPorts(0, 1, 2)
+    loop = make_loop(ports, 3, PeerSweepsObserved())
+    end(loop, PausedOutcome(0, 1.0, 0))
+    loop.asking.why_no_more = lambda: "enough"
+    ports.promotable = [0]
+    end(loop, FinishedOutcome(1, 1.0, 0.5))
+    assert loop.snapshot().asking_ended == "enough"
+    assert ports.started == [0, 1, 0]
+    end(loop, FinishedOutcome(0, 2.0, 0.4))
+    assert loop.done
+    assert ports.to_ask == [2]

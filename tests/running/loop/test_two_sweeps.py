@@ -47,7 +47,7 @@ class Sweep(World):
     """Mutation: the sweep shows nothing."""
     other: Sweep | None = field(default=None, repr=False)
 
-    def show_promises(self, promises: Sequence[MemoryPromise]) -> None:
+    def show(self, promises: Sequence[MemoryPromise]) -> None:
         self.shown = () if self.mute else tuple(promises)
 
     def _elsewhere(self, begun_seconds: float) -> OtherPromises:
@@ -143,7 +143,7 @@ class Beside(World):
 
     elsewhere: OtherPromises = field(default_factory=dict)
 
-    def promised_elsewhere(self, begun_seconds: float) -> OtherPromises:
+    def others(self, begun_seconds: float) -> OtherPromises:
         return self.elsewhere
 
 

@@ -51,6 +51,7 @@ from automl.trial import (
     TrialStarted,
 )
 from tests.places import ON_HOST
+from tests.running.loop.plain_ports import NO_PORTS
 
 HOST = ON_HOST
 GRACE_SECONDS = 8.0
@@ -72,7 +73,7 @@ class Trials(InlineExecutor):
         assert feed.next() is not None
         self.n_running += 1
         self.began.set()
-        self.over.wait(60)
+        self.over.wait(300)
         self.n_running -= 1
 
     def stop_trials(self) -> None:
@@ -122,7 +123,7 @@ class Scene:
         self.log = EventLog.open(self.directory.files.events)
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-        self.loop = SweepLoop(nothing, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
+        self.loop = SweepLoop(NO_PORTS, nothing, self.ledger, limits, TrialAsker(nothing, 1, 0))
         self.carrier = TrialCarrier(
             executor=self.trials,
             log=self.log,
@@ -145,7 +146,7 @@ class Scene:
         self.loop.running[0] = AdmittedExecution(0, UNKNOWN_REQUEST, HOST, None, members)
         self.ledger.reserve(0, HOST)
         self.executions.start(0, [TrialSpec(0, {}, "", 0)], HOST, UNKNOWN_REQUEST)
-        assert self.trials.began.wait(10)
+        assert self.trials.began.wait(300)
 
     def stop(self, reason: StopReason = StopReason.INTERRUPTED) -> None:
         self.executions.stop(reason)

@@ -32,8 +32,7 @@ from automl.running.opening.database_store import DatabaseStore
 from automl.running.opening.parts import open_outside_trials
 from automl.running.opening.study_store import NoPeerSweeps
 from automl.running.prepare.preparation import prepare_study
-from automl.running.trials.disk_space import StartConditions
-from automl.running.trials.steering import StudySteering
+from automl.running.trials.steering import StartConditions, StudySteering
 from automl.search.edited_space import SpaceHistory, edited_space
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler

@@ -16,8 +16,6 @@ from automl.execution.executor import InlineExecutor
 from automl.record.event_log import EventLog, read_events
 from automl.running.loop.asking import (
     LEARNING_SPACE,
-    NoParamQuestions,
-    ParamQuestions,
     TrialAsker,
 )
 from automl.running.loop.loop import SweepLoop
@@ -30,6 +28,7 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.running.trials.carrier import TrialCarrier
+from automl.running.trials.param_questions import NoParamQuestions, ParamQuestions
 from automl.search.study import Study
 from automl.trial import (
     UNKNOWN_REQUEST,
@@ -48,7 +47,7 @@ from automl.trial import (
     TrialStarted,
 )
 from tests.places import placed
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import NO_PORTS, PlainPorts, ports_of
 from tests.running.loop.simulated_machine import Plan
 from tests.running.loop.simulator import World
 from tests.search.conftest import Studies, ask
@@ -75,8 +74,8 @@ class Scene:
         self.number = ask(study).number
         nothing = cast(Any, None)
         limits = AdmissionLimits(max_concurrent_trials=1, headroom_bytes=0, stale_seconds=5.0)
-        asker = TrialAsker(cast(Any, PlainPorts()), 1, 1, self.questions)
-        self.loop = SweepLoop(nothing, nothing, Ledger(), limits, asker)
+        asker = TrialAsker(ports_of(cast(Any, PlainPorts())), 1, 1, self.questions)
+        self.loop = SweepLoop(NO_PORTS, nothing, Ledger(), limits, asker)
         waiting, key = WaitingTrial(PlannedTrial(self.number, {})), self.number
         execution = AdmittedExecution(key, UNKNOWN_REQUEST, GPU, None, {key: waiting})
         self.loop.running[key] = self.loop.executions[key] = execution

@@ -93,7 +93,7 @@ def test_one_that_hangs_is_ended(name: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     answer = surveyed_as(name, tmp_path, limits=ProcessConfinement(seconds=1))
     assert answer == InconclusiveSurvey("it took longer than 1 s")
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 120
 
 
 def test_one_that_eats_memory_fails_by_itself(tmp_path: Path) -> None:

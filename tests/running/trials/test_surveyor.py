@@ -64,7 +64,7 @@ class Surveying(World):
             else InconclusiveSurvey("no idea")
         )
 
-    def surveyed(self, surveyed: TrialSurveyed) -> None:
+    def take(self, surveyed: TrialSurveyed) -> None:
         self.done.add(surveyed.trial.number)
         if isinstance(surveyed.found, SurveyResult):
             structure = MemoryStructure((surveyed.found.reserved_bytes,), RequestSource.SURVEYED)

@@ -308,7 +308,7 @@ class PackTrainer(ABC):
         return ended
 
     def settle(self) -> None:
-        """Make the last epoch final: `rewind` cannot undo it any more."""
+        """Make the last epoch final: `rewind` can no longer undo it."""
         self._before = {}
 
     def _n_judged(self, lane: PackLane) -> int:

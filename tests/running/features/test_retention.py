@@ -1,4 +1,4 @@
-"""The disk of a study: whose files are kept, and below which free space nothing starts."""
+"""The disk of a study: whose files are kept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from automl.admission.refusals import RefusalKind
-from automl.config import StudyConfig
-from automl.errors import ConfigError
 from automl.record.event_log import EventLog, read_events
 from automl.record.study_files import StudyFiles
-from automl.running.loop.messages import TrialStartsHeld
-from automl.running.trials.disk_space import CheckpointRetention, StartConditions
+from automl.running.features.retention import CheckpointRetention
 from automl.search.trial_standings import RankedTrial
 from automl.trial import (
     CheckpointKind,
@@ -41,16 +35,20 @@ def make_files(study: Path, number: int) -> None:
 def end_trial(log: EventLog, study: Path, number: int) -> None:
     log.append(TrialStarted(number, 1.0, params={}, device="cpu"))
     make_files(study, number)
-    log.append(FinishedOutcome(number, 2.0, VALUES[number]))
+    log.append(ended(number))
+
+
+def ended(number: int) -> FinishedOutcome:
+    return FinishedOutcome(number, 2.0, VALUES[number])
 
 
 @contextmanager
-def sweep(study: Path, n_best: int | None) -> Iterator[tuple[EventLog, CheckpointRetention]]:
+def sweep(study: Path, n_best: int) -> Iterator[tuple[EventLog, CheckpointRetention]]:
     """Yield the event log of a sweep that begins, and its retention."""
 
     def ranking(n: int) -> list[RankedTrial]:
-        ended = [n for n in range(5) if StudyFiles(study).logged_files(n).exists()]
-        best = sorted(ended, key=VALUES.__getitem__)[:n]
+        numbers = [n for n in range(5) if StudyFiles(study).logged_files(n).exists()]
+        best = sorted(numbers, key=VALUES.__getitem__)[:n]
         return [RankedTrial(n, VALUES[n], {}, TrialState.FINISHED) for n in best]
 
     with EventLog.open(study / "events.log") as log:
@@ -71,7 +69,7 @@ def test_the_best_so_far_keep_their_files(tmp_path: Path) -> None:
     with sweep(tmp_path, 2) as (log, retention):
         for number in range(5):
             end_trial(log, tmp_path, number)
-            retention.trial_ended(number)
+            retention.trial_ended(ended(number))
             kept.append(holding(tmp_path))
     assert kept == [{0}, {0, 1}, {1, 2}, {1, 3}, {3, 4}]
     events = [event for event, _ in read_events(tmp_path / "events.log")]
@@ -80,68 +78,29 @@ def test_the_best_so_far_keep_their_files(tmp_path: Path) -> None:
     assert all(StudyFiles(tmp_path).logged_files(n).exists() for n in range(5))
 
 
-def test_without_the_setting_nothing_is_removed(tmp_path: Path) -> None:
-    with sweep(tmp_path, None) as (log, retention):
-        for number in range(5):
-            end_trial(log, tmp_path, number)
-            retention.trial_ended(number)
-    assert holding(tmp_path) == {0, 1, 2, 3, 4}
-
-
 def test_a_later_sweep_removes_what_an_earlier_one_kept_and_spares_what_goes_on(
     tmp_path: Path,
 ) -> None:
-    with sweep(tmp_path, None) as (log, _):
+    with sweep(tmp_path, 5) as (log, _):
         for number in range(4):
             end_trial(log, tmp_path, number)
         log.append(TrialStarted(7, 3.0, params={}, device="cpu"))
         make_files(tmp_path, 7)
         log.append(InterruptedOutcome(7, 4.0, "Ctrl-C"))
     with sweep(tmp_path, 1) as (_, retention):
-        retention.remove()
+        retention.begin()
     assert holding(tmp_path) == {3, 7}
     n_bytes = (tmp_path / "events.log").stat().st_size
     with sweep(tmp_path, 1) as (_, retention):
-        retention.remove()
+        retention.begin()
     assert (tmp_path / "events.log").stat().st_size == n_bytes, "nothing is left to say"
 
 
 def test_members_of_the_ensemble_keep_their_files(tmp_path: Path) -> None:
-    with sweep(tmp_path, None) as (log, _):
+    with sweep(tmp_path, 5) as (log, _):
         for number in range(5):
             end_trial(log, tmp_path, number)
         log.append(EnsembleBuilt(5.0, 60, {0: 0.5, 3: 0.5}, {}))
     with sweep(tmp_path, 1) as (_, retention):
-        retention.remove()
+        retention.begin()
     assert holding(tmp_path) == {0, 3}
-
-
-def told(study: StudyConfig, folder: Path, n_looks: int = 2) -> list[TrialStartsHeld]:
-    messages: list[TrialStartsHeld] = []
-    holds = StartConditions(study, folder, lambda message, now: messages.append(message))
-    for _ in range(n_looks):
-        holds.look(0.0)
-    return messages
-
-
-def test_a_disk_with_less_space_than_wanted_takes_no_trial(tmp_path: Path) -> None:
-    (message,) = told(StudyConfig(min_free_space="4096TiB"), tmp_path)
-    assert message.refusal is not None
-    assert message.refusal.kind is RefusalKind.HELD
-    assert "study.min_free_space=4096TiB" in message.refusal.reason
-    assert str(tmp_path) in message.refusal.reason
-
-
-@pytest.mark.parametrize("space", [None, "1KiB"])
-def test_a_disk_with_enough_space_is_not_spoken_of(tmp_path: Path, space: str | None) -> None:
-    assert told(StudyConfig(min_free_space=space), tmp_path) == []
-
-
-def test_a_disk_that_cannot_be_asked_holds_nothing_back(tmp_path: Path) -> None:
-    assert told(StudyConfig(min_free_space="4096TiB"), tmp_path / "gone") == []
-
-
-@pytest.mark.parametrize("space", ["0GiB", "much", "-3GiB"])
-def test_a_space_that_is_none_is_refused(space: str) -> None:
-    with pytest.raises(ConfigError, match=r"study\.min_free_space"):
-        StudyConfig(min_free_space=space)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.record.texts import size_text
-from automl.running.sweep_lines import disk_usage_line
+from automl.running.features.scores import disk_usage_line
 
 
 def test_all_files_and_the_largest_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

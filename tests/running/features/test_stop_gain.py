@@ -8,11 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from automl.running.loop.asking import MIN_TRIALS_FOR_GAIN, expected_gain
-from automl.running.loop.messages import PeerSweepsObserved
-from automl.trial import FinishedOutcome, PausedOutcome
-from tests.running.loop.test_others import make_loop
-from tests.running.loop.test_promotions import PromotingPorts, end
+from automl.running.features.stop_gain import MIN_TRIALS_FOR_GAIN, expected_gain
 
 Draw = Callable[[random.Random], float]
 
@@ -48,17 +44,3 @@ def test_of_random_trials_it_is_no_less_than_what_as_many_more_bring(draw: Draw)
         expected.append(gain)
         came.append(min(keys[:40]) - min(keys))
     assert statistics.fmean(came) <= statistics.fmean(expected) <= 8 * statistics.fmean(came)
-
-
-def test_the_loop_asks_for_no_more_and_what_runs_or_is_promoted_goes_on() -> None:
-    ports = PromotingPorts(0, 1, 2)
-    loop = make_loop(ports, 3, PeerSweepsObserved())
-    end(loop, PausedOutcome(0, 1.0, 0))
-    loop.asking.gain = lambda: "enough"
-    ports.promotable = [0]
-    end(loop, FinishedOutcome(1, 1.0, 0.5))
-    assert loop.snapshot().asking_ended == "enough"
-    assert ports.started == [0, 1, 0]
-    end(loop, FinishedOutcome(0, 2.0, 0.4))
-    assert loop.done
-    assert ports.to_ask == [2]
