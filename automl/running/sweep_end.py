@@ -104,9 +104,10 @@ class SweepFinisher:
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()
         self._write_answer()
+        stop_signal = self._signals.first  # of one that comes later nobody would be told
         self._signals.enter(ENDED_PHASE)
-        if self._signals.first is not None:
-            return self._signals.first.exit_code
+        if stop_signal is not None:
+            return stop_signal.exit_code
         return self._ending.exit_code or (EXIT_CODES.get(self._stop, 0) if self._stop else 0)
 
     @property
