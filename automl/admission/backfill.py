@@ -3,7 +3,7 @@
 This is EASY backfill (Lifka, 1995, https://doi.org/10.1007/3-540-60153-8_35). The head has a
 promise: devices, and the time from which it fits there. Another trial may start now if the head
 still fits there then. With exact durations the head never starts later for it. With rough durations
-it may, but once the promised time has come no trial overtakes it any more, so it does not starve.
+it may, but no trial overtakes it once the promised time has come, so it does not starve.
 
 Only `placement_policy.place_trial` decides whether a trial fits. It is asked about a
 `PlacementSituation`: the devices as they are now, with one trial more, or as they are expected to
@@ -269,7 +269,7 @@ def _freed(device: DeviceSnapshot, given_bytes: _Held) -> DeviceSnapshot:
 
 @dataclass(frozen=True)
 class StartPromise:
-    """Where the head of the queue is to start, and from when on."""
+    """Where the head of the queue will start, and the earliest time."""
 
     devices: frozenset[DeviceId]
     at_seconds: float

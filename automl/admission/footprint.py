@@ -98,15 +98,15 @@ def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[fl
 
 
 SMALL_BYTES = 8 * 2**20
-"""Added to peaks and estimates alike. Torch takes memory in pieces of 2 and 20 MiB, so below this
-size a ratio of the two tells nothing."""
+"""Added to peaks and estimates alike. Torch takes memory in pieces of 2 and 20 MiB, so a ratio of
+the two says nothing below this size."""
 _PRIOR_TRIALS, _PRIOR_SPREAD = 4, 0.08
-"""How far log(peak / estimate) spreads before a trial tells, and how many trials that is worth."""
+"""The prior spread of log(peak / estimate), and the number of trials that it is worth."""
 _PRIOR_FACTOR, _PRIOR_FACTOR_TRIALS = 1.12, 0.5
 """Peaks are a little above what structure tells, until trials say otherwise."""
 _ALIKE_TRIALS, _NO_BASE_TRIALS = 0.5, 0.1
-"""What the rules "all parts have one factor" and "there is no base" are worth: few trials of one
-size can tell neither apart."""
+"""The weights of the rules "all parts have one factor" and "there is no base", between which few
+trials of one size cannot decide."""
 _N_FITTED = 2
 """Number of fitted values, a base and a factor, that widen each bound."""
 _LEAST_RATIO = 1e-3

@@ -40,7 +40,7 @@ class AdmissionLimits:
         return most if found is None else min(most, found.n_most)
 
     def with_places_of(self, devices: Iterable[DeviceSnapshot]) -> AdmissionLimits:
-        """Return the limits with what machines tell of their cores."""
+        """Return the limits with the machines' own numbers of cores."""
         found = {d.address: d.n_places for d in devices if d.n_places is not None}
         return replace(self, on_hosts=found) if found != self.on_hosts else self
 

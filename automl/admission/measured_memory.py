@@ -1,8 +1,9 @@
 """Keeps the memory that trials of a study were seen to hold: by trial, by params, by structure.
 
-Single trials and packs are kept apart, and so are the host and GPUs: neither tells of the other.
-Everything follows from the arguments of `add`, in any order, so an earlier sweep's peaks count like
-this one's. `MemoryTally` compares requests with peaks for the line at the end of a sweep. Pure.
+Single trials and packs are kept apart, and so are the host and GPUs: neither says anything about
+the other. Everything follows from the arguments of `add`, in any order, so an earlier sweep's peaks
+count like this one's. `MemoryTally` compares requests with peaks for the line at the end of a
+sweep. Pure.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ENOUGH_TRIALS = 5
 
 @dataclass(frozen=True)
 class MeasuredTrial:
-    """The most memory that a trial, or a pack that it was of, was seen to hold on a device."""
+    """The most memory that a trial, or its pack, was seen to hold on a device."""
 
     params: Params
     kind: DeviceKind

@@ -10,7 +10,7 @@ metric the trial has trained and validated, and holds about what it ever will. T
 promise goes to the next trial at once. A trial that then outgrows its promise is ended by its own
 worker, not by a neighbour, and its next request is believed.
 
-**Promises to other sweeps.** What a process p of ours was promised and NVML does not show yet is
+**Promises to other sweeps.** What our process p was promised and NVML does not show yet is
 
     unseen(p) = max(0, Σ max(request, observed peak) + context − what a reading shows of p)
 
@@ -123,11 +123,11 @@ def coming_promises(placement: Placement, key: int) -> tuple[MemoryPromise, ...]
     )
 
 
-class ShownPromises:
+class PromiseRetention:
     """Decides what to show to other sweeps.
 
-    A promise stays until every sweep can have seen by NVML what became of it: another sweep may go
-    by a reading that is older than ours.
+    A promise stays until every sweep can have seen by NVML what became of it: another sweep may use
+    an older reading than ours.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from automl.admission.accounting.account import (
     context_bytes,
 )
 from automl.admission.accounting.device_table import DeviceTable, Figures, Mask
-from automl.admission.accounting.host_share import HostRooms
+from automl.admission.accounting.host_share import HostCapacities
 from automl.admission.accounting.idle_processes import Idle, IdleProcesses
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
@@ -79,7 +79,9 @@ def place_trial(
     assert reading is not None
     table, idle, in_threads = table or DeviceTable(), idle or {}, process is not None
     table.update(reading, ledger, limits.headroom_bytes)
-    hosts = HostRooms(reading, ledger, limits, table.host_share, idle=idle, in_threads=in_threads)
+    hosts = HostCapacities(
+        reading, ledger, limits, table.host_share, idle=idle, in_threads=in_threads
+    )
     idle_ones = IdleProcesses(idle, request.n_devices)
     search = _PlacementSearch(request, ledger, limits, table, hosts, process, idle_ones)
     return search.place(sizes_count=not devices_are_partial)
@@ -93,7 +95,7 @@ class _PlacementSearch:
     ledger: LedgerSnapshot
     limits: AdmissionLimits
     table: DeviceTable
-    hosts: HostRooms
+    hosts: HostCapacities
     process: ProcessId | None
     idle: IdleProcesses
 
@@ -264,7 +266,7 @@ class _PlacementSearch:
     def _teams_to_reuse(
         self, free: Mask, fits: Callable[[DeviceAccount, int | None], bool]
     ) -> Sequence[Sequence[DeviceAccount]]:
-        """Return several devices with one idle process of ours on exactly these devices, the best
+        """Return several devices with one of our idle processes on exactly these devices, the best
         ones first."""
         found, rows = [], self.table.rows
         for devices, processes in self.idle.on_several().items():
@@ -385,8 +387,8 @@ class _PlacementSearch:
     # --- why it does not start ---
 
     def _full_refusal(self, usable: Mask) -> AdmissionRefusal:
-        """Return the refusal that as many trials share the devices as may, or as are faster
-        together."""
+        """Return the refusal for devices that are shared by as many trials as may be, or as are
+        faster together."""
         rows, limits = usable.nonzero()[0], self.limits
         if all(self.table.account(row).device.closed is not None for row in rows):
             return all_closed([self.table.account(row).device for row in rows])
@@ -421,7 +423,7 @@ class _PlacementSearch:
         return no_room_even_on_refusal(roomiest, self.request, in_the_way)
 
     def _in_the_way(self, free: Mask) -> frozenset[DeviceId]:
-        """Return the devices that would do if idle processes of ours ended there.
+        """Return the devices that would do if our idle processes ended there.
 
         Where nothing runs at all, these are all devices with idle processes, as what they hold may
         not be known well.

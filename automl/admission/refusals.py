@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.admission.accounting.account import DeviceAccount
-from automl.admission.accounting.host_share import HostRoom
+from automl.admission.accounting.host_share import HostCapacity
 from automl.admission.governor import SharingLimit
 from automl.admission.requests import OOM_GROWTH
 from automl.devices.device_reading import DeviceProcess, DeviceReading, DeviceSnapshot
@@ -36,8 +36,8 @@ def excess_after_out_of_memory(
 
     What the trial needs was not seen, only that it is more than the room. A prediction beyond the
     room, which has come true so far, is the best that is known. Without one, the need is what the
-    next try would have asked for, and never less than what the trial held: a guess, whose size
-    tells nothing.
+    next try would have asked for, and never less than what the trial held: a guess, whose size says
+    nothing.
     """
     is_guess = predicted_bytes is None or predicted_bytes <= room_bytes
     needed = math.ceil(OOM_GROWTH * room_bytes) if is_guess else predicted_bytes
@@ -75,7 +75,7 @@ class AdmissionRefusal:
     reason: str
     kind: RefusalKind = RefusalKind.NO_ROOM
     in_the_way: frozenset[DeviceId] = frozenset()
-    """Devices on which idle processes of ours hold the memory that is asked for."""
+    """Devices on which our idle processes hold the memory that is asked for."""
     excess: float | None = None
     """The `memory_excess` of a trial that is too large for every device."""
     of_host: bool = False
@@ -195,7 +195,9 @@ def only_on_drained_refusal(
     )
 
 
-def no_host_room_refusal(node: str, host: HostRoom, idle: frozenset[DeviceId]) -> AdmissionRefusal:
+def no_host_room_refusal(
+    node: str, host: HostCapacity, idle: frozenset[DeviceId]
+) -> AdmissionRefusal:
     """Return the refusal for a GPU that has room while its machine has none.
 
     `idle`: devices there with processes in which nothing runs.

@@ -101,8 +101,8 @@ class RequestMaker:
         kind.
 
         The memory is what packs were seen to hold. Before any was seen it is the arithmetic of the
-        largest member times the number of lanes, since what a trial holds alone tells nothing of a
-        pack. On a GPU the size is unknown where that of one member is.
+        largest member times the number of lanes, since what a trial holds alone says nothing about
+        a pack. On a GPU the size is unknown where that of one member is.
         """
         estimates = [self._estimate(params) for params in members]
         pack = replace(estimates[0], kinds=frozenset({kind}))

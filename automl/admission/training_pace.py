@@ -4,7 +4,7 @@
 
 a is the cost of a step however little it computes (Python, kernel launches), b the cost of an
 operation; the work is arithmetic of the family. Each trial counts alike, whatever its size: its row
-is divided by its seconds. Until trials tell otherwise, and for sizes that no trial had, a and b are
+is divided by its seconds. Until trials show otherwise, and for sizes that no trial had, a and b are
 the constants below, times the factor by which trials were slower. A trial whose work is not known
 is expected to take the mean of the trials that finished on the kind of device. Only sums are kept.
 Measured in `experiments/008-choosing`.

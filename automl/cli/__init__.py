@@ -86,8 +86,8 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
 
 
 def _error_json(error: BaseException, exit_code: int) -> str:
-    """Return the error as a line of JSON. `setting` and `value` are those that a message begins
-    with, `rule` is the rest of it with the remedy."""
+    """Return the error as a line of JSON. `setting` and `value` are taken from the beginning of the
+    message, `rule` is the rest, with the remedy."""
     import json
     import re
 
@@ -119,7 +119,7 @@ def _print_error(error: BaseException) -> None:
 
 
 def _message(error: BaseException) -> str:
-    """Return what to tell of an error, also of one of the operating system that no other code
+    """Return the text for an error, including an error of the operating system that no other code
     handles."""
     if isinstance(error, KeyboardInterrupt):
         return f"{error}: stopped before its end; give the same command again."

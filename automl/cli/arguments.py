@@ -131,7 +131,7 @@ def _whole_key(command: str, word: str) -> str:
 
 
 def _with_names(words: Sequence[str]) -> list[str]:
-    """Return the overrides, with the words that are none as the names of studies."""
+    """Return the overrides; words that are not overrides become names of studies."""
     names = [word for word in words if "=" not in word and not word.startswith("~")]
     listed = ",".join("'{}'".format(name.replace("'", "\\'")) for name in names)
     return [w for w in words if w not in names] + [f"compare.studies=[{listed}]"] * bool(names)

@@ -210,8 +210,8 @@ _SHARED_KEY = "study.checkpoints"
 
 
 def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) -> list[str]:
-    """Return the overrides by which a sweep takes settings of the shared study that it joins, and
-    print which. `own_text` is the stored config of the sweep, `given` the overrides of its line.
+    """Return overrides with the settings that a sweep takes from the shared study that it joins,
+    and print them. `own_text` is the stored config of the sweep, `given` the overrides of its line.
 
     Raises ConfigError, also for a database that refuses, and StorageError.
     """
@@ -238,12 +238,12 @@ def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) ->
 def compare_with_stored(
     name: str, stored: Mapping[str, Any], own: Mapping[str, Any], given: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the overrides by which a sweep takes settings of the shared study `name`, and a note
-    on each setting that differs. Those that are given on the command line are not taken.
+    """Return overrides with the settings that a sweep takes from the shared study `name`, and a
+    note on each setting that differs. Settings given on the command line are not taken.
 
     The settings that define the trials must be the same (`search/study_identity.py` compares them),
-    and the devices are each sweep's own. Those between, how the study searches and where its
-    checkpoints are kept, should not differ by chance, where machines have other config files or
+    and the devices are each sweep's own. The settings in between (how the study searches, where its
+    checkpoints are kept) should not differ by chance because machines have other config files or
     another version.
     """
     overrides: list[str] = []

@@ -1,9 +1,8 @@
-"""The commands: each one's name, line of help, stored settings, and the function that runs it.
+"""The commands: their names, lines of help, stored settings, and the functions that run them.
 
 A new command is a file in `automl/commands/` and an entry here; help, completion, composing and
-dispatch read this table. The module of a command is imported when it is called, and not before.
-Below the table stand the few helpers that need no Hydra and serve several modules of the command
-line.
+dispatch read this table. The module of a command is imported when it is called, and not before. The
+few helpers below the table need no Hydra and serve several modules of the command line.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class StoredPart(enum.Enum):
     """The settings of tracking and the storage, which say where the runs and the study are."""
     WHOLE = enum.auto()
     EDITABLE = enum.auto()
-    """All settings, but for those that carry a credential and are stored nowhere: the command needs
-    none of them."""
+    """All settings except those that carry a credential and are stored nowhere; the command needs
+    none of these."""
 
 
 class StudyChoice(enum.Enum):
@@ -74,13 +73,13 @@ class Command:
     """The command's line in the text of `--help`."""
     stored: StoredPart = StoredPart.NOTHING
     which: StudyChoice = StudyChoice.NAMED
-    """The study that is taken if none is named; without meaning if `stored` is NOTHING."""
+    """The study that is taken if none is named; not used if `stored` is NOTHING."""
     file: str = ""
     """The module in `automl/commands/` whose function of the command's name runs it; empty: a
     module of the command's name, whose function is `run`."""
     asks_sweeps: bool = False
-    """Whether it asks the sweeps of a study for something. Of a shared study it needs the database,
-    and settings, total and edits as they are there now."""
+    """Whether it asks the sweeps of a study for something. For a shared study it needs the
+    database, with its present settings, total and edits."""
     if_new: tuple[str, ...] = ()
     """Overrides for a study that does not exist yet; one counts where the line does not give its
     group."""

@@ -44,8 +44,8 @@ def run_command(line: CommandLine) -> int:
 
 
 def compose_or_join(line: CommandLine, application: object = None) -> ComposedConfig:
-    """Compose a command line; a sweep that joins a shared study takes settings of the study, and
-    prints which.
+    """Compose a command line; a sweep that joins a shared study takes some of its settings, and
+    prints them.
 
     Raises ConfigError, also for a database that refuses, and StorageError.
     """

@@ -131,8 +131,8 @@ def _chosen(composition: HydraInput) -> ChosenOptions:
 
 
 def _without_inline_space(composition: HydraInput) -> HydraInput:
-    """Return the input with entries removed that a config of the user's has in `space:` itself;
-    `~space` alone removes the file of the group. Finding them costs one more composition."""
+    """Return the input with entries removed that a user's config has in `space:` itself; `~space`
+    alone removes the file of the group. Finding them costs one more composition."""
     ours_alone = composition.config_name == SWEEP_CONFIG and composition.config_dir is None
     overrides = list(composition.overrides)
     if "~space" not in overrides or ours_alone:

@@ -1,7 +1,7 @@
-"""The keys and groups that there are, and what a wrong key or option is answered with.
+"""The existing keys and groups, and the answers to a wrong key or option.
 
-Hydra is not loaded here, so that a wrong word on the command line is answered at once. Keys in
-config files, and keys that only another option has, are found by Hydra while it composes.
+Hydra is not loaded here, so that a wrong word on the command line is answered at once. Hydra finds
+keys in config files, and keys that only another option has, while it composes.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _walk(cls: type, prefix: str) -> Iterator[str]:
 
 def refuse_unknown_words(overrides: Sequence[str]) -> None:
     """Raise ConfigError for the first plain override whose key no option has, or that chooses an
-    option that is not in `conf/`. The caller makes sure that there are no groups of the user's."""
+    option that is not in `conf/`. The caller makes sure that there are no user-defined groups."""
     if any(line.lstrip("+").startswith("hydra.searchpath") for line in overrides):
         return  # it may add groups
     for line in overrides:

@@ -152,7 +152,7 @@ def _refuse_shared(name: str) -> None:
 
 def _refuse_default_space(config: DictConfig) -> None:
     """Raise ConfigError if `objective=optuna` meets the built-in network's space. Our command line
-    leaves that space out; a composed config does not tell whether the user chose it."""
+    leaves that space out; a composed config does not show whether the user chose it."""
     if config.objective.kind is not ObjectiveKind.optuna:
         return
     if _has_default_space(config):

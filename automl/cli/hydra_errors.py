@@ -1,9 +1,9 @@
 """Errors of Hydra, OmegaConf and YAML as one ConfigError: key, value, rule, remedy.
 
-Settings of Hydra itself on the command line (`hydra.KEY=…`, `hydra/GROUP=…`) are refused here, too.
-Hydra only composes in this program: it makes no folder, configures no logging, launches no jobs.
-`hydra.searchpath` concerns composing and is accepted; any other setting would be ignored, and is
-refused with the setting that has the effect here.
+This module also refuses settings of Hydra itself on the command line (`hydra.KEY=…`,
+`hydra/GROUP=…`). Hydra only composes in this program: it makes no folder, configures no logging,
+launches no jobs. `hydra.searchpath` concerns composing and is accepted; any other setting would be
+ignored, so it is refused, and the message names the setting that works here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
 from automl.record.texts import fit_line
 
 _MAX_SHOWN = 300
-"""Largest number of characters that a message repeats of an override, or of Hydra's rule."""
+"""Largest number of characters of an override, or of Hydra's rule, that a message repeats."""
 _KEY = re.compile(r"[+~]{0,2}\w[\w-]*([./]\w[\w-]*)*(@.*)?")
 
 

@@ -1,6 +1,6 @@
 """The bounds of whole numbers among the settings, whatever their own checks allow.
 
-Beyond them a number fits no file, database or library, and a sweep would end by their errors.
+A larger number does not fit into a file, database or library, whose error would end the sweep.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from automl.errors import ConfigError
 
 MAX_NUMBER = 2**31 - 1
-"""Largest whole number of a setting: what a database holds of a number of trials."""
+"""Largest whole number of a setting: the largest number of trials that a database can hold."""
 MAX_SEED = 2**32 - 1
 MAX_PARAM = 2**63 - 1
 """Largest whole number of a param, or of a step or value that is told."""

@@ -89,7 +89,7 @@ class ChosenOptions:
 
 def find_chosen_options(lines: Sequence[str]) -> ChosenOptions | None:
     """Return the options that `conf/sweep.yaml` and the overrides choose. None: it has to be
-    composed, since a line does more than to name options of ours, which choose no others."""
+    composed, since a line does more than name our own options, which choose no others."""
     options = default_options()
     chosen = {group: options[group] for group in ("data", "model", "objective", "space")}
     for line in lines:

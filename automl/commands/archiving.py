@@ -41,7 +41,7 @@ from automl.tracking.long_step import long_step
 _SUFFIX = ".tar.gz"
 _LEFT_OUT = (LOCK, REQUESTS_FOLDER, JOINED_FOLDER)
 _LEVEL = 1
-"""Degree of compression: a checkpoint hardly gets smaller, and an event log is at its tenth."""
+"""Degree of compression: it hardly shrinks a checkpoint, and shrinks an event log to a tenth."""
 _N_NAMED = 5
 """Largest number of files that a refusal names."""
 _CHUNK_BYTES = 2**20

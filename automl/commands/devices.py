@@ -1,9 +1,10 @@
-"""`devices`: prints what admission sees of every device; with `execution=ray` of every node's.
+"""`devices`: prints what admission sees of every device; with `execution=ray`, of every device of
+every node.
 
 `devices watch=true` shows every device, the trials on it, other users' processes and the queues, in
-a terminal until Ctrl-C, else once. Memory is read here, with `execution=ray` on every node. Which
-part of it is ours, and what waits, is read from the `status.json` files that the sweeps in
-`study.dir` write. Nothing is reserved or decided here.
+a terminal until Ctrl-C, else once. Memory is read here, with `execution=ray` on every node. The
+`status.json` files of the sweeps in `study.dir` say which part is ours and what waits. Nothing is
+reserved or decided here.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def watch_devices(config: Config) -> int:
 
 
 def watches_cluster(config: Config) -> bool:
-    """Return whether the devices are those of a cluster's nodes; a cluster that a sweep starts
-    itself has only this machine's."""
+    """Return whether the devices are in a cluster's nodes; a cluster that a sweep starts itself has
+    only this machine."""
     return config.execution.kind is ExecutionKind.ray and config.ray.address != LOCAL_ADDRESS
 
 
@@ -129,8 +130,8 @@ def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueu
 def snapshots_until_cluster_lost(
     seen: Iterator[WatchSnapshot], lost: Callable[[], AutoMLError | None]
 ) -> Iterator[WatchSnapshot]:
-    """Yield the snapshots as long as the cluster answers. Raise the error that `lost` returns once
-    the connection to the cluster is lost; on one machine it never is."""
+    """Yield the snapshots while the cluster answers. Raise the error that `lost` returns once the
+    connection to the cluster is lost; on one machine it never is."""
     for watched in seen:
         if (error := lost()) is not None:
             raise error
@@ -224,7 +225,8 @@ def run(call: CommandCall) -> int:
 
 
 def device_accounts(config: Config) -> list[DeviceAccount]:
-    """Return one reading of the devices with nothing of ours on them. Raises AutoMLError."""
+    """Return one reading of the devices, without any of our processes on them. Raises
+    AutoMLError."""
     with (
         contextlib.closing(open_device_reader(config.devices)) as reader,
         contextlib.closing(open_promises(reader.addresses)) as promises,

@@ -6,7 +6,7 @@ repeats. The scores are kept in the event log, and from there on the runs in MLf
 computed in `models/evaluation_scores.py`.
 
 A study with `data.sweep_rows` is also checked for whether a part of the rows ranks trials as more
-rows do. Training on all rows is what a part avoids, so the check goes the other way: the best
+rows do. A part exists to avoid training on all rows, so the check goes the other way: the best
 trials are trained again on a quarter and on a half of the part, and scored on the same rows. If
 their order is the same from a half on, or earlier, more rows need not change it either; if it
 changes up to the last, the part may be too small to choose by.

@@ -49,9 +49,9 @@ def find_fastest_export(
     """Measure the ways, show them, and keep the figures in the study and in MLflow; files are made
     in `folder`.
 
-    `model` is the model's name. Ctrl-C ends the measuring, and the ways measured by then count.
+    `model` is the model's name. Ctrl-C ends the measuring, and the ways measured so far count.
     Raises AutoMLError where no way that can be exported is within the tolerance, and
-    KeyboardInterrupt where none was measured by then.
+    KeyboardInterrupt where none has been measured so far.
     """
     from automl.measure.tuning.measurement import fastest_way, measure_ways, seconds_needed
     from automl.measure.tuning.ways import ways_here

@@ -2,7 +2,7 @@
 
 Those of a database that `study.storage` names come before them, as the database knows them now.
 
-The figures are those of `status`. A folder that cannot be read gets a row that says why in a word.
+`status` shows the same figures. A folder that cannot be read gets a row that says why in a word.
 """
 
 from __future__ import annotations

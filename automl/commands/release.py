@@ -76,14 +76,14 @@ def release_command(config: Config) -> str:
 BETTER = "better"
 
 
-class GateError(AutoMLError):
+class ReleaseRefusedError(AutoMLError):
     """Raised when a release is stopped by a result, and not by a failure."""
 
 
 def check_refit_gate(event: ModelsEvaluated, study_metric: str, register: str) -> str:
     """Return a sentence that compares the refit, the first model of the event, with the trial or
-    the ensemble that it repeats, the second. Raises GateError where the refit is worse by more than
-    chance; `register_model` is the command that registers the second model instead."""
+    the ensemble that it repeats, the second. Raises ReleaseRefusedError where the refit is worse by
+    more than chance; `register_model` is the command that registers the second model instead."""
     refit, repeated = event.models[:2]
     repeated_words = "the ensemble" if repeated == ENSEMBLE_NAME else "the trial"
     metric = judged_metric(study_metric, event.scores[refit])
@@ -94,7 +94,7 @@ def check_refit_gate(event: ModelsEvaluated, study_metric: str, register: str) -
     )
     if difference.verdict != BETTER:
         return f"{refit}: {comparison}"
-    raise GateError(
+    raise ReleaseRefusedError(
         f"the refit is worse than {repeated_words} by more than chance: {comparison}, on "
         f"{event.rows}. Nothing was exported or registered. Several seeds do better "
         "(refit.n_seeds=8), or rows to stop by "
@@ -243,7 +243,7 @@ def run(call: CommandCall) -> int:
         carry_out_steps(release.steps(), release.ledger, say_on_stdout, rows.append)
     except _SweepUnfinishedError as ended:
         code = ended.code
-    except GateError:
+    except ReleaseRefusedError:
         release.give_to_mlflow()
         raise
     finally:

@@ -25,7 +25,8 @@ def run(call: CommandCall) -> int:
     with open_requests(config.study, path) as requests:
         is_served = requests.is_served()
     if is_served and not changed_settings(call):
-        # A shared study may have a sweep more, and opening another one tells best why it may not.
+        # A shared study may have one more sweep; where it may not, opening one gives the best
+        # reason.
         with suppress(AutoMLError if config.study.shared else ConfigError):
             return ask_sweep(path, config.study, "resume", {})
     return load_and_run_sweep(config, call.stored_config, resume=True)

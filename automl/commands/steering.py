@@ -39,7 +39,7 @@ from automl.terminal.machine_output import write_answer
 
 OUTSIDE_SECONDS = 30.0
 """How long `ask` and `tell` wait for whoever holds the study. A sweep answers in half a second, and
-several that ask where no sweep works wait for each other."""
+several `ask` commands without a sweep wait for each other."""
 ANSWER_SECONDS = 5.0
 """A sweep looks for requests four times a second, in a database once; it may be busy with a sampler
 or a slow disk."""
@@ -71,7 +71,7 @@ def enqueue(call: CommandCall) -> int:
 
 
 def _check_points(points: list[dict[str, Any]], config: Config) -> None:
-    """Raise ConfigError for a point that the study's own config tells to be outside the space."""
+    """Raise ConfigError for a point that is outside the space of the study's own config."""
     from automl.search.search_space import EnqueuedPoint, parse_space
 
     if config.objective.kind is ObjectiveKind.optuna:
@@ -156,9 +156,9 @@ def ask_sweep(
 ) -> int:
     """Ask the sweep that works on the study at `path`, print its answer, and return the exit code.
 
-    `later`: what is asked for may wait for the next sweep, and this is added to the command that
-    starts it; None: it may not. `check_later` raises ConfigError for what no sweep can do, once the
-    sweep at work has ended without an answer. Raises ConfigError for what the sweep refuses, or
+    `later` is added to the command that starts the next sweep, which may do what is asked for;
+    None: only a sweep at work may. `check_later` raises ConfigError for what no sweep can do, once
+    the sweep at work has ended without an answer. Raises ConfigError for what the sweep refuses, or
     where none works, and AutoMLError for a sweep that does not answer.
     """
     study = _study_at(path, study)

@@ -61,8 +61,8 @@ def load_and_run_sweep(
 
             return run_prepared_refit(task, prepared, stored_config)
 
-        # Libraries are never garbage: without the freeze the exit takes 0.15 s more of a core. A
-        # process of the caller, or one that runs several commands, holds other objects, too.
+        # Libraries are never garbage: without the freeze the exit takes 0.15 s more of a core. The
+        # caller's process, or one that runs several commands, also holds other objects.
         if called is None and gc.get_freeze_count() == 0:
             gc.freeze()
         return run_sweep(

@@ -172,9 +172,9 @@ def _delete_runs(files: StudyFiles, tracking: TrackingConfig) -> int:
     set_mlflow_defaults(os.environ)
     from automl.tracking.deliver.mlflow_runs import MlflowRuns
     from automl.tracking.mlflow_store import (
+        NotDeliveredError,
         RunDeletedError,
         RunGoneError,
-        ValueNotTakenError,
         open_client,
     )
 
@@ -184,7 +184,7 @@ def _delete_runs(files: StudyFiles, tracking: TrackingConfig) -> int:
     try:
         experiment = _find_experiment(runs, files, place)
         return 0 if experiment is None else runs.delete_studies(experiment, uuids)
-    except (RunDeletedError, RunGoneError, ValueNotTakenError) as error:
+    except (RunDeletedError, RunGoneError, NotDeliveredError) as error:
         raise AutoMLError(
             f"{uri}: MLflow does not delete the runs ({error}); the study itself is untouched. "
             "Give the command again when it answers, or leave its runs: tracking.store=none"

@@ -187,7 +187,7 @@ class Config:
 
     @property
     def may_survey(self) -> bool:
-        """Return whether an objective or network of the user's may be surveyed."""
+        """Return whether a user's objective or network may be surveyed."""
         return (
             self.admission.survey is SurveyKind.auto
             and self.admission.request is None

@@ -64,7 +64,7 @@ class RefitConfig:
     dataparallel (one process, GPUs only), none (one device), or auto: ddp on GPUs, on a CPU one
     process."""
     devices: Any = "all"
-    """Number of devices to train on, GPUs or (ddp on a CPU) processes; all: all that there are."""
+    """Number of devices to train on, GPUs or (ddp on a CPU) processes; all: every one."""
     of: str | None = None
     """Set by `refit` itself: the study whose winner is trained."""
 

@@ -26,10 +26,10 @@ class AdmissionConfig:
     """Memory kept free on every device."""
     devices_per_trial: int = 1
     """Number of GPUs that each trial gets, all at once; on the host a trial has the host. More than
-    1 is only for a function of the user's, which finds them in `trial.devices`."""
+    1 is only for a user's function, which finds them in `trial.devices`."""
     survey: SurveyKind = SurveyKind.auto
-    """Whether an objective or network of the user's is run once on fake tensors, to see what memory
-    its trials will take of a GPU; auto: where nothing is declared."""
+    """Whether a user's objective or network is run once on fake tensors, to see what memory its
+    trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
     """Largest number of trials at once over all devices; none: as many as fit, on the host one per
     core."""

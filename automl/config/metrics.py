@@ -29,7 +29,7 @@ class ValueLoss:
     name: str = "squared_error"
     """The name of the loss, one of `VALUE_LOSSES`."""
     quantile: float = 0.5
-    """The share of targets that shall lie below what is predicted, for the loss `quantile`."""
+    """The share of targets that should lie below the prediction, for the loss `quantile`."""
 
     @property
     def metric(self) -> str | None:
@@ -82,7 +82,7 @@ def prediction_metrics(task: Task, loss: ValueLoss) -> tuple[str, ...]:
 
 
 def reported_metric(task: Task) -> tuple[str, ...]:
-    """Return the metrics that a training on a table may report; auto: those of both tasks."""
+    """Return the metrics that a training on a table may report; auto: the metrics of both tasks."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
     always = [name for each in tasks for name in EPOCH_METRICS[each]]
     others = [f"{JUDGED_PREFIX}{name}" for each in tasks for name in METRICS_OF_TASK[each]]

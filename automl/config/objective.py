@@ -25,7 +25,7 @@ class ObjectiveKind(enum.Enum):
 
     @property
     def has_function(self) -> bool:
-        """Return whether a function of the user's trains a trial."""
+        """Return whether a user's function trains a trial."""
         return self in (ObjectiveKind.python, ObjectiveKind.called, ObjectiveKind.optuna)
 
 
@@ -38,7 +38,7 @@ class CodeChange(enum.Enum):
 
 @dataclass
 class ObjectiveConfig:
-    """The objective: built-in training, a function of the user's, one for Optuna, or a program."""
+    """The objective: built-in training, a user's function, one for Optuna, or a program."""
 
     kind: ObjectiveKind = ObjectiveKind.builtin
     target: str | None = None

@@ -53,7 +53,7 @@ class TrainingConfig:
     for numbers also absolute_error (the median), quantile and poisson (counts) where a family has
     them; or `module:function`: (outputs, targets) → the mean over a batch."""
     quantile: float = 0.5
-    """With loss=quantile: the share of targets that shall lie below what is predicted."""
+    """With loss=quantile: the share of targets that should lie below the prediction."""
     loader_workers: int = 0
     """Processes that load the rows of a trial where they do not stay on its device (data=python);
     0: it loads them itself. A trial's numbers do not depend on it."""
@@ -85,13 +85,13 @@ class TrainingConfig:
 
     @property
     def loss_target(self) -> str | None:
-        """Return the name of a loss of the user's, or None for a built-in loss."""
+        """Return the name of a user's loss, or None for a built-in loss."""
         return None if self.loss in LOSSES else self.loss
 
     @property
     def value_loss(self) -> ValueLoss:
         """Return the loss by which predicted numbers are judged.
 
-        With a loss of the user's, predictions are judged by squared errors.
+        With a user's loss, predictions are judged by squared errors.
         """
         return ValueLoss(self.loss, self.quantile) if self.loss in VALUE_LOSSES else ValueLoss()

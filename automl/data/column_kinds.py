@@ -193,7 +193,7 @@ _MIN_ID_ROWS = 20
 
 
 @dataclass(frozen=True)
-class ColumnReading:
+class DetectedColumn:
     """The kind of a column, the reason for it, and the reading that makes numbers of its cells."""
 
     name: str
@@ -216,7 +216,7 @@ def read_columns(
     *,
     detect: bool,
     detect_verbatim: bool = False,
-) -> dict[str, ColumnReading]:
+) -> dict[str, DetectedColumn]:
     """Return how each column is read, by name, in the table's order.
 
     `choices` are the kinds that the user chose, by column. Raises ConfigError for a choice that the
@@ -255,24 +255,24 @@ def refuse_unknown(choices: Mapping[str, str], names: Sequence[str]) -> None:
             )
 
 
-def _plain_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
+def _plain_kind(name: str, column: pd.Series[Any], verbatim: bool) -> DetectedColumn:
     if verbatim:
         return _codes(name, column)
     if cells.holds_numbers(column):
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
-    return ColumnReading(name, ColumnKind.category, "texts")
+        return DetectedColumn(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
+    return DetectedColumn(name, ColumnKind.category, "texts")
 
 
-def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnReading:
+def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> DetectedColumn:
     if column.dtype.kind == "M":
-        return ColumnReading(name, ColumnKind.date, "times", DateReading(name, "iso"), is_new=True)
+        return DetectedColumn(name, ColumnKind.date, "times", DateReading(name, "iso"), is_new=True)
     if why := _identifier(name, column):
-        return ColumnReading(name, ColumnKind.drop, why, is_new=True)
+        return DetectedColumn(name, ColumnKind.drop, why, is_new=True)
     if column.dtype.kind in "iufm":
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
+        return DetectedColumn(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
     values = cells.distinct_cells(column)[1]
     if not verbatim and cells.are_all_numbers(values):
-        return ColumnReading(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
+        return DetectedColumn(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
     texts, n_different = try_reading(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
@@ -283,7 +283,7 @@ def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> ColumnR
     )
 
 
-def _codes(name: str, column: pd.Series[Any]) -> ColumnReading:
+def _codes(name: str, column: pd.Series[Any]) -> DetectedColumn:
     values = cells.distinct_cells(column)[1]
     example = next((value for value in values if are_verbatim([value])), values[0])
     taken = _category(name, column, len(values), verbatim=True)
@@ -297,15 +297,15 @@ def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
     return [str(values[place]) for place in places], len(values)
 
 
-def _detect_date(name: str, texts: list[str]) -> ColumnReading | None:
+def _detect_date(name: str, texts: list[str]) -> DetectedColumn | None:
     form, share = detect_date_style(texts)
     if share < _NEARLY_ALL or len(texts) < 3:
         return None
     why = f"dates such as {texts[0]!r} ({'ISO 8601' if form == 'iso' else form})"
-    return ColumnReading(name, ColumnKind.date, why, DateReading(name, form), is_new=True)
+    return DetectedColumn(name, ColumnKind.date, why, DateReading(name, form), is_new=True)
 
 
-def _detect_number(name: str, texts: list[str], n_different: int) -> ColumnReading | None:
+def _detect_number(name: str, texts: list[str], n_different: int) -> DetectedColumn | None:
     mark, unit, share = detect_number_style(texts)
     if share < _MOSTLY or (share < 1 and n_different <= _MIN_NUMBERS):
         return None
@@ -315,12 +315,14 @@ def _detect_number(name: str, texts: list[str], n_different: int) -> ColumnReadi
     other = next((text for text in texts if not says[text]), None)
     why += "" if other is None else f"; others, such as {other[:30]!r}, count as missing"
     why += f" (in{beside})" if beside else ""
-    return ColumnReading(name, ColumnKind.number, why, NumberReading(name, mark, unit), is_new=True)
+    return DetectedColumn(
+        name, ColumnKind.number, why, NumberReading(name, mark, unit), is_new=True
+    )
 
 
 def _detect_text(
     name: str, column: pd.Series[Any], texts: list[str], n_different: int
-) -> ColumnReading | None:
+) -> DetectedColumn | None:
     n_words = float(np.mean([len(text[:1000].split()) for text in texts])) if texts else 0.0
     n_rows = int(column.notna().sum())
     if n_words < _MIN_WORDS or n_different <= _MIN_TEXTS or n_different < n_rows / 2:
@@ -328,19 +330,21 @@ def _detect_text(
     reading = _learn_text(name, column)
     why = f"texts of some {n_words:.0f} words"
     return (
-        None if reading is None else ColumnReading(name, ColumnKind.text, why, reading, is_new=True)
+        None
+        if reading is None
+        else DetectedColumn(name, ColumnKind.text, why, reading, is_new=True)
     )
 
 
 def _category(
     name: str, column: pd.Series[Any], n_different: int, *, verbatim: bool = False
-) -> ColumnReading:
+) -> DetectedColumn:
     why, reading = f"{n_different:,} different texts", None
     if MAX_CATEGORIES < n_different < column.notna().sum():
         why += ": the most frequent, and how frequent each is"
         reading = learn_frequency(name, column, verbatim=verbatim)
     is_new = reading is not None
-    return ColumnReading(name, ColumnKind.category, why, reading, is_new=is_new, verbatim=verbatim)
+    return DetectedColumn(name, ColumnKind.category, why, reading, is_new=is_new, verbatim=verbatim)
 
 
 def _identifier(name: str, column: pd.Series[Any]) -> str | None:
@@ -368,26 +372,26 @@ def _all_differ(values: npt.NDArray[Any]) -> bool:
 
 def _chosen_kind(
     name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool
-) -> ColumnReading:
+) -> DetectedColumn:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
     texts, n_different = try_reading(cells.distinct_cells(column)[1])
     if kind is ColumnKind.drop:
-        return ColumnReading(name, kind, why)
+        return DetectedColumn(name, kind, why)
     if kind is ColumnKind.date:
         form, share = ("iso", 1.0) if column.dtype.kind == "M" else detect_date_style(texts)
         _refuse(share == 0, key, texts, "dates")
-        return ColumnReading(name, kind, why, DateReading(name, form))
+        return DetectedColumn(name, kind, why, DateReading(name, form))
     if kind is ColumnKind.text:
         reading = _learn_text(name, column)
         _refuse(reading is None, key, texts, "texts with words that repeat")
-        return ColumnReading(name, kind, why, reading)
+        return DetectedColumn(name, kind, why, reading)
     if kind is ColumnKind.category:
         return _category(name, column, n_different, verbatim=verbatim)
     if cells.holds_numbers(column):
-        return ColumnReading(name, kind, why)
+        return DetectedColumn(name, kind, why)
     mark, unit, share = detect_number_style(texts)
     _refuse(share == 0, key, texts, "numbers")
-    return ColumnReading(name, kind, why, NumberReading(name, mark, unit))
+    return DetectedColumn(name, kind, why, NumberReading(name, mark, unit))
 
 
 def _refuse(bad: bool, key: str, texts: list[str], what: str) -> None:

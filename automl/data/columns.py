@@ -32,7 +32,7 @@ PLAIN_NUMBERS_REASON = "numbers"
 
 
 @dataclass(frozen=True)
-class PlainReading:
+class ColumnReading:
     """Base of the readings, which says how each is stored."""
 
     kind: ClassVar[str]
@@ -44,7 +44,7 @@ class PlainReading:
 
 
 @dataclass(frozen=True)
-class DateReading(PlainReading):
+class DateReading(ColumnReading):
     """Reads a column of points in time: each cell becomes the numbers `text_values.DATE_PARTS`."""
 
     kind: ClassVar[str] = "date"
@@ -61,7 +61,7 @@ class DateReading(PlainReading):
 
 
 @dataclass(frozen=True)
-class NumberReading(PlainReading):
+class NumberReading(ColumnReading):
     """Reads a column of numbers in texts; a text that says no number counts as missing."""
 
     kind: ClassVar[str] = "number"
@@ -75,7 +75,7 @@ class NumberReading(PlainReading):
 
 
 @dataclass(frozen=True)
-class FrequencyReading(PlainReading):
+class FrequencyReading(ColumnReading):
     """Reads how often a category was in the training part, as a logarithm.
 
     The column is a category column, too.
@@ -99,7 +99,7 @@ class FrequencyReading(PlainReading):
 
 
 @dataclass(frozen=True)
-class TextReading(PlainReading):
+class TextReading(ColumnReading):
     """Reads texts as topics: words are hashed, weighed by how rare they are, and projected.
 
     This is latent semantic analysis (Deerwester et al. 1990).

@@ -120,7 +120,7 @@ class RowFold:
     """The number, from 0, of the division of the rows that this fold belongs to."""
 
 
-class ColumnRow(NamedTuple):
+class ColumnSummary(NamedTuple):
     """A column of the table, as people see it."""
 
     name: str
@@ -170,7 +170,7 @@ class Dataset:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Kinds, by name, of the columns that detection reads as something else than plain numbers or
     categories."""
-    column_rows: tuple[ColumnRow, ...] = field(default=(), repr=False)
+    column_rows: tuple[ColumnSummary, ...] = field(default=(), repr=False)
     """The kind of each column, for people; never sent to another process."""
     whole: Dataset | None = field(default=None, repr=False)
     """The data set that this one is a fold of; never sent to another process."""
@@ -281,8 +281,8 @@ DISC_COLUMNS = ("x1", "x2")
 DISC_CLASSES = (0, 1)
 
 
-class PointPurpose(IntEnum):
-    """The part that points are drawn for.
+class DiscPart(IntEnum):
+    """The part of the disc data set that points are drawn for.
 
     Each part has a random stream of its own, so that more training points change no validation
     point.
@@ -293,9 +293,9 @@ class PointPurpose(IntEnum):
     test = 2
 
 
-def make_disc(n_points: int, seed: int, purpose: PointPurpose) -> DatasetPart:
+def make_disc(n_points: int, seed: int, part: DiscPart) -> DatasetPart:
     """Return (N, 2) points uniform in [-1, 1]², with label 1 for points inside the circle."""
-    points = np.random.default_rng([seed, purpose]).uniform(-1, 1, (n_points, 2))
+    points = np.random.default_rng([seed, part]).uniform(-1, 1, (n_points, 2))
     inside = np.square(points).sum(axis=1) <= RADIUS**2
     # Networks get float32, so each point is rounded to it here.
     numbers = points.astype(np.float32).astype(np.float64)

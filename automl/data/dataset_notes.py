@@ -20,12 +20,12 @@ from automl.data.columns import (
     TableColumns,
     source_column,
 )
-from automl.data.dataset import ColumnRow, Label, RowFold, Targets
+from automl.data.dataset import ColumnSummary, Label, RowFold, Targets
 from automl.data.features import are_digits_lost, n_features
 from automl.data.folds import MAX_FOLDED_ROWS, find_untrained_classes
 
 if TYPE_CHECKING:
-    from automl.data.column_kinds import ColumnReading
+    from automl.data.column_kinds import DetectedColumn
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import RowSplit
     from automl.data.tables.table_sources import TableSource
@@ -34,8 +34,8 @@ _MAX_NAMED = 10
 
 
 def column_overviews(
-    columns: TableColumns, readings: Mapping[str, ColumnReading], giveaways: Sequence[str]
-) -> list[ColumnRow]:
+    columns: TableColumns, readings: Mapping[str, DetectedColumn], giveaways: Sequence[str]
+) -> list[ColumnSummary]:
     """Return all columns in the table's order.
 
     `giveaways` names the columns that give the target away.
@@ -45,7 +45,7 @@ def column_overviews(
         own = column.n_codes if isinstance(column, CategoryColumn) else 1 + column.has_indicator
         n_features[source_column(column)] += own
     return [
-        ColumnRow(
+        ColumnSummary(
             name,
             *_kind(column_reading, n_features[name]),
             f"{_why(column_reading, n_features[name])}{_GIVEAWAY_NOTE * (name in giveaways)}",
@@ -60,19 +60,19 @@ def column_overviews(
 _GIVEAWAY_NOTE = "; gives the target away"
 
 
-def _why(column_reading: ColumnReading, n_features: int) -> str:
+def _why(column_reading: DetectedColumn, n_features: int) -> str:
     left_out = column_reading.kind is not ColumnKind.drop and n_features == 0
     is_plain = column_reading.why == PLAIN_NUMBERS_REASON
     return "constant or empty" if left_out and is_plain else column_reading.why
 
 
-def _kind(column_reading: ColumnReading, n_features: int) -> tuple[str, int]:
+def _kind(column_reading: DetectedColumn, n_features: int) -> tuple[str, int]:
     left_out = column_reading.kind is not ColumnKind.drop and n_features == 0
     return ("left out" if left_out else column_reading.kind.value), n_features
 
 
 def column_notes(
-    columns: TableColumns, readings: Mapping[str, ColumnReading], giveaways: Sequence[str]
+    columns: TableColumns, readings: Mapping[str, DetectedColumn], giveaways: Sequence[str]
 ) -> list[str]:
     """Return the lines about columns that a sweep begins with.
 

@@ -23,7 +23,7 @@ from automl.data.dataset import (
     DISC_COLUMNS,
     Dataset,
     DatasetPart,
-    PointPurpose,
+    DiscPart,
     RefitRows,
     RowFold,
     disc_frame,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from automl.data.columns import TableColumns
-    from automl.data.dataset import ColumnRow
+    from automl.data.dataset import ColumnSummary
     from automl.data.preprocessing import Preprocessing
     from automl.data.split import Rows, RowSplit
     from automl.data.tables.frames import Frame
@@ -104,7 +104,7 @@ def _dataset(
     )
 
 
-def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ...]]:
+def describe_columns(config: DataConfig) -> tuple[list[ColumnSummary], tuple[str, ...]]:
     """Return a row about each column, and the lines that a sweep begins with.
 
     Raises ConfigError for a table that cannot be used.
@@ -116,7 +116,7 @@ def describe_columns(config: DataConfig) -> tuple[list[ColumnRow], tuple[str, ..
 
 def _column_rows(
     source: TableSource, preprocessing: Preprocessing, train: DatasetPart
-) -> tuple[list[str], list[CombinedColumn], list[ColumnRow]]:
+) -> tuple[list[str], list[CombinedColumn], list[ColumnSummary]]:
     """Return the columns and the pairs that give the target away, and a row about each column.
 
     All are empty for sources whose columns are known beforehand.
@@ -190,7 +190,7 @@ def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> Dat
 
 def _disc_with_test(config: DataConfig) -> DatasetWithTest:
     dataset = _disc(config)
-    test = make_disc(config.n_validation, config.split_seed, PointPurpose.test)
+    test = make_disc(config.n_validation, config.split_seed, DiscPart.test)
     return DatasetWithTest(
         dataset,
         test,
@@ -309,8 +309,8 @@ def _named_columns(
 
 
 def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
-    train = make_disc(config.n_train, config.split_seed, PointPurpose.train)
-    validation = make_disc(config.n_validation, config.split_seed, PointPurpose.validation)
+    train = make_disc(config.n_train, config.split_seed, DiscPart.train)
+    validation = make_disc(config.n_validation, config.split_seed, DiscPart.validation)
     folds: Sequence[RowFold] = ()
     if refit is not None:
         train, validation = _disc_for_refit(config, refit, train, validation)
@@ -365,7 +365,7 @@ def _disc_for_refit(
     from automl.data.split import RowSplit, regroup_rows
 
     whole = join_parts(
-        train, validation, make_disc(config.n_validation, config.split_seed, PointPurpose.test)
+        train, validation, make_disc(config.n_validation, config.split_seed, DiscPart.test)
     )
     ends = np.cumsum([len(train), len(validation)])
     first, second, third = np.split(np.arange(len(whole)), ends)

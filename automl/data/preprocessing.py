@@ -25,7 +25,7 @@ import pandas as pd
 from automl.config import ColumnKind
 from automl.data import cells
 from automl.data.column_kinds import (
-    ColumnReading,
+    DetectedColumn,
     learn_frequency,
     make_numbers,
     read_columns,
@@ -60,12 +60,12 @@ class Preprocessing:
     table."""
 
     columns: TableColumns
-    column_readings: Mapping[str, ColumnReading] = field(default_factory=dict, compare=False)
+    column_readings: Mapping[str, DetectedColumn] = field(default_factory=dict, compare=False)
     """The kind of each column of the table, by name; empty where `fit` did not learn them."""
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, readings: Mapping[str, ColumnReading] | None = None
+        cls, frame: pd.DataFrame, readings: Mapping[str, DetectedColumn] | None = None
     ) -> Preprocessing:
         """Learn from the training part.
 
@@ -254,7 +254,7 @@ class _NumberPart:
 
 
 def _numbers_of(
-    frame: pd.DataFrame, readings: Mapping[str, ColumnReading]
+    frame: pd.DataFrame, readings: Mapping[str, DetectedColumn]
 ) -> dict[_NumberPart, npt.NDArray[np.float64]]:
     """Return all number columns (N,), plain ones and those that readings make."""
     found: dict[_NumberPart, npt.NDArray[np.float64]] = {}

@@ -292,7 +292,8 @@ def take_reading(
 
 
 def _with_ranks(device: DeviceSnapshot, ours: Set[int]) -> DeviceSnapshot:
-    """Return the device with `find_starter` set on the processes that a process of ours started."""
+    """Return the device with `find_starter` set on the processes that one of our processes
+    started."""
     if not ours or device.address.node != LOCAL_NODE:
         return device
     processes = tuple(

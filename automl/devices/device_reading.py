@@ -25,7 +25,7 @@ HeldBytes: TypeAlias = "Mapping[tuple[DeviceId, ProcessId], int]"
 OtherPromises: TypeAlias = "Mapping[tuple[DeviceId, str], int]"
 """Bytes that other sweeps on this machine have promised and NVML does not show.
 
-The key is the GPU, and a word for the promise that stays the same as long as the promise lasts.
+The key is the GPU, and a word that stays the same while the promise lasts.
 """
 
 
@@ -49,13 +49,12 @@ class DeviceProcess:
     computes: bool = True
     """Whether it computes; a process that only draws is allowed by every compute mode."""
     started_by: int | None = None
-    """The process of ours that started it, directly or through a child: it is then a rank of a
-    trial. None: no process of ours did, or it is one itself."""
+    """Our process that started it, directly or through a child: it is then a rank of a trial. None:
+    none of our processes did, or it is one itself."""
 
     @property
     def owner(self) -> int:
-        """The process to which its memory counts: the process of ours that started it, or
-        itself."""
+        """The process to which its memory counts: our process that started it, or itself."""
         return self.pid if self.started_by is None else self.started_by
 
 
@@ -299,8 +298,7 @@ class NodesReader(DeviceReader):
         return tuple(device.address for device in self.take().devices)
 
     def take(self) -> DeviceReading:
-        """Return the merged reading, with what processes of ours held when the nodes took
-        theirs."""
+        """Return the merged reading, with what our processes held when the nodes took theirs."""
         return merge_node_readings(self._last(), time.monotonic())
 
     def read(self) -> tuple[DeviceSnapshot, ...]:

@@ -36,8 +36,7 @@ def process_name_and_user(pid: int) -> tuple[str | None, str | None]:
 
 
 def find_starter(pid: int, ours: Set[int]) -> int | None:
-    """Return the process of ours that started this one, directly or through others; None: none
-    did."""
+    """Return our process that started this one, directly or through others; None: none did."""
     with suppress(psutil.Error, OSError):
         return next((p.pid for p in psutil.Process(pid).parents() if p.pid in ours), None)
     return None
@@ -101,7 +100,7 @@ def n_oom_kills(root: Path = SYSTEM_ROOT) -> int | None:
     """Return how many processes the kernel has killed for lack of memory so far; None: it does not
     count.
 
-    Counts are of this process's own groups and of the machine, so only an increase tells something.
+    The counts include this process's own groups and the machine, so only an increase has a meaning.
     """
     own = [group for controller in ("memory", None) for group in _groups(root, controller)[:1]]
     files = [group / name for group in own for name in ("memory.events", "memory.oom_control")]
@@ -186,7 +185,7 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; empty if it is missing or unreadable, as it then sets no known
+    """Return the text of a file; empty if it is missing or unreadable, since it then sets no known
     limit."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")

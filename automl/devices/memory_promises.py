@@ -2,8 +2,8 @@
 
 Each sweep has one file in a folder that every user may write into, like /tmp. The sweep holds it by
 `flock` while it lives, so the file of a dead sweep no longer counts. It is replaced as a whole, so
-nobody reads half of one. Files of others are untrusted: bounded in number, size and form, never
-followed as links, never waited for; an odd file counts for nothing.
+nobody reads half of one. Other sweeps' files are untrusted: limited in number, size and form, never
+followed as links, never waited for; an odd file is ignored.
 
 A sweep that decides on a start holds the `flock` of the folder itself, from reading the promises of
 others until its own is shown, so two sweeps cannot overlook each other. What to promise is decided
@@ -53,12 +53,12 @@ class MemoryPromise:
 
     uuid: str
     key: str
-    """Word that distinguishes the promise from the writer's others, and stays as long as it
+    """Word that distinguishes the promise from the writer's other promises, and stays while it
     lasts."""
     size_bytes: int
     seen_seconds: float = math.inf
-    """Time from which on readings show in NVML's own figures what was taken of the promise, or
-    given back.
+    """Time after which readings show in NVML's own figures what was taken of the promise, or given
+    back.
 
     It is `time.monotonic()`, which all processes of a machine share. Infinite: NVML does not show
     it yet.

@@ -3,13 +3,13 @@
     URL/<study's uuid>/trial-00007/00002-00001/last.pt
 
 Each start of a trial writes into a folder of its own, named by its attempt, so that a process that
-was cut off and goes on for a while disturbs no other. A file is written under another name and then
-moved to its place whole. A process that takes a trial over takes the latest attempt's version of
-each file, unless the trial's local folder has been as far: an empty file beside that folder, a mark
-like `trial-00007.kept-00002-00001`, names each attempt whose files the folder has stored or
-fetched. Other files in the local folder were written later. Clocks are not compared, since the
-clocks of two machines differ. Each machine uses its own credentials: from its environment, its
-profile or its role.
+is cut off but still runs disturbs no other. A file is written under another name and then moved to
+its place whole. A process that takes a trial over takes the latest attempt's version of each file,
+unless the trial's local folder has been as far: an empty file beside that folder, a mark like
+`trial-00007.kept-00002-00001`, names each attempt whose files the folder has stored or fetched.
+Other files in the local folder were written later. Clocks are not compared, since the clocks of two
+machines differ. Each machine uses its own credentials: from its environment, its profile or its
+role.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from automl.trial import (
 
 CHECK_SECONDS = 5
 """Seconds after which a store at Google is tried no more before a sweep. With the pauses of its
-client that is half a minute; one of Amazon gives up after a quarter of a minute by itself."""
+client that is half a minute; Amazon's client gives up by itself after a quarter of a minute."""
 SILENT_SECONDS = 3.0
-"""Seconds after which it is said that a store is waited for."""
+"""Seconds of waiting for a store after which the sweep says so."""
 logger = logging.getLogger(__name__)
 
 _PARTIAL = ".part"
@@ -62,9 +62,9 @@ class CheckpointStore:
     def check(self) -> None:
         """Raise ConfigError unless a file can be written to the store and deleted again.
 
-        It is said that the store is waited for, if it does not answer at once. Google's client
-        tries for a quarter of an hour, which is right for a checkpoint and too long for somebody
-        who mistyped an address: here it gives up sooner.
+        Say that the store is waited for, if it does not answer at once. Google's client tries for a
+        quarter of an hour, which is right for a checkpoint and too long for somebody who mistyped
+        an address: here it gives up sooner.
         """
         name, store = f"{self._root}/.automl-{secrets.token_hex(8)}", self
         if self.url.startswith("gs://"):
@@ -123,7 +123,7 @@ class CheckpointStore:
         A trial's stored files are fetched to its folder before it begins, and each checkpoint is
         stored before it counts as written.
         """
-        fetching = _FetchingTrialSource(feed, self)
+        fetching = _CheckpointFetchingSource(feed, self)
 
         def keep_checkpoints(events: Sequence[TrialEvent]) -> Mapping[int, Verdict]:
             for event in events:
@@ -206,8 +206,8 @@ def _attempt(spec: TrialSpec) -> str:
 def _mark(folder: Path, attempt: str) -> Path:
     """Return the path of the empty file that marks an attempt as stored or fetched.
 
-    Marks are never changed, and each attempt has its own, so that a process that was cut off undoes
-    no mark. They are not flushed: where one is lost, the same files are fetched again.
+    Marks never change, and each attempt has its own, so a process that was cut off cannot undo a
+    mark. They are not flushed: where one is lost, the same files are fetched again.
     """
     return folder.with_name(f"{folder.name}.kept-{attempt}")
 
@@ -218,7 +218,7 @@ def _newest_mark(folder: Path) -> str:
     return max((p.name.removeprefix(begin) for p in folder.parent.glob(f"{begin}*")), default="")
 
 
-class _FetchingTrialSource:
+class _CheckpointFetchingSource:
     """Feeds trials, and fetches a trial's stored files to its folder when the trial is taken."""
 
     def __init__(self, feed: AnsweringTrialSource, stored: CheckpointStore) -> None:

@@ -252,8 +252,8 @@ class InlineExecutor:
 class _SameProcessChannel:
     """Passes a trial's questions to its feed (an `automl.trial.SweepChannel`).
 
-    In the sweep's own process each event is answered when it is reported, so that no later verdict
-    has to be asked for.
+    In the sweep's own process each event is answered when it is reported, so that no verdict has to
+    be fetched later.
     """
 
     def __init__(self, feed: AnsweringTrialSource) -> None:

@@ -1,7 +1,7 @@
 """Finds, names and ends the descendants of a process, and ties a worker's life to its parent's.
 
-Descendants are found on Linux only; elsewhere no more than a process group can be ended. psutil is
-not used: it reads every process of the machine, which takes a thousand times as long.
+Descendants are found on Linux only; elsewhere only a process group can be ended. psutil is not
+used: it reads every process of the machine, which takes a thousand times as long.
 
 A worker must not outlive the sweep, even a sweep killed by `kill -9`. The worker's parent is the
 fork server, so `PR_SET_PDEATHSIG` would watch the wrong process. The kernel watches instead the
@@ -112,7 +112,7 @@ class OutlivingProcesses:
     """Remembers the descendants of one worker that may outlive it, and kills them.
 
     A worker that somebody else kills may leave programs with a session of their own, which are no
-    descendants by then: they are found by their environment. Any thread may `note`; one thread
+    longer its descendants: they are found by their environment. Any thread may `note`; one thread
     calls `end`.
     """
 

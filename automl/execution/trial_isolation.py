@@ -49,7 +49,7 @@ class WorkerIsolation:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        values, living, pid = read_watched_values(), LivingBefore(), os.getpid()
+        values, living, pid = read_watched_values(), StateBeforeTrial(), os.getpid()
         try:
             yield
         finally:
@@ -125,7 +125,7 @@ def _end_fork(pid: int) -> None:
         os._exit(0)
 
 
-class LivingBefore:
+class StateBeforeTrial:
     """Remembers the threads and child processes that live before a trial."""
 
     def __init__(self) -> None:

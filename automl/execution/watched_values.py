@@ -421,7 +421,7 @@ WATCHED_VALUES = (
     ),
 )
 """The values that training code may leave changed. Modes of torch and functions of libraries that
-were replaced are not watched: nobody has met a trial that left these."""
+were replaced are not watched: no trial that left these has been met."""
 THREAD_VALUES = tuple(value for value in WATCHED_VALUES if value.own_thread)
 PROCESS_VALUES = tuple(v for v in WATCHED_VALUES if not v.own_thread and not v.workers_only)
 

@@ -127,8 +127,8 @@ def _main_module_hidden() -> Iterator[None]:
     """Hide the name and file of the main module, so that a child started within does not run it.
 
     A script that calls `automl.sweep` without an `if __name__ == "__main__"` would otherwise begin
-    another sweep in each worker. No child of ours needs the main module. Another thread that reads
-    `__main__.__file__` meanwhile does not find it.
+    another sweep in each worker. Our child processes do not need the main module. Another thread
+    that reads `__main__.__file__` meanwhile does not find it.
     """
     with _hiding:
         names = vars(sys.modules["__main__"])

@@ -12,7 +12,7 @@ import enum
 import numpy as np
 
 
-class RandomStream(enum.IntEnum):
+class SeedUse(enum.IntEnum):
     """The uses of random numbers. The values are part of every result: never reuse one."""
 
     WEIGHTS = 0
@@ -30,20 +30,18 @@ def trial_seed(study_seed: int, number: int) -> int:
     return int(np.random.SeedSequence([study_seed, number]).generate_state(1, np.uint32)[0])
 
 
-def stream_seed(seed: int, stream: RandomStream, epoch: int = 0) -> int:
+def derive_seed(seed: int, use: SeedUse, epoch: int = 0) -> int:
     """Return the seed of one use in one epoch: 63 bits, for `torch.Generator.manual_seed`."""
-    state = np.random.SeedSequence([seed, stream, epoch]).generate_state(1, np.uint64)
+    state = np.random.SeedSequence([seed, use, epoch]).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
 
 def evaluation_seed(study_seed: int, repeat: int) -> int:
     """Return a seed that takes the study's place where a winner is trained again to be scored."""
-    state = np.random.SeedSequence([study_seed, RandomStream.EVALUATION, repeat])
+    state = np.random.SeedSequence([study_seed, SeedUse.EVALUATION, repeat])
     return int(state.generate_state(1, np.uint32)[0])
 
 
 def fold_seed(seed: int, fold: int) -> int:
     """Return the seed of one fold's model in a trial with folds: 32 bits, like the trial's own."""
-    return int(
-        np.random.SeedSequence([seed, RandomStream.FOLDS, fold]).generate_state(1, np.uint32)[0]
-    )
+    return int(np.random.SeedSequence([seed, SeedUse.FOLDS, fold]).generate_state(1, np.uint32)[0])

@@ -289,7 +289,7 @@ class HeavySide(Protocol):
 
 
 @runtime_checkable
-class ForestSide(Protocol):
+class ForestHeavySide(Protocol):
     """A heavy side whose models are means of trees, of which any may be left out."""
 
     def n_leaves(self, state: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from automl.models.family import ForestSide, load_heavy_side
+from automl.models.family import ForestHeavySide, load_heavy_side
 from automl.models.predictor import (
     MEMBER_SIZES_KEY,
     MEMBER_WEIGHTS_KEY,
@@ -95,12 +95,12 @@ def count_leaves(state: ModelState) -> int:
 
 def _count_leaves(state: ModelState) -> int:
     side = load_heavy_side(family_class(state))
-    return side.n_leaves(state) if isinstance(side, ForestSide) else 0
+    return side.n_leaves(state) if isinstance(side, ForestHeavySide) else 0
 
 
 def keep_trees(state: ModelState, share: float) -> ModelState:
     """Return the state of a forest, or of a mean of forests, with a share of each one's trees."""
     members = member_states(state)
     side = load_heavy_side(family_class(members[0]))
-    assert isinstance(side, ForestSide), "the caller has counted leaves"
+    assert isinstance(side, ForestHeavySide), "the caller has counted leaves"
     return join_states([side.first_trees(member, share) for member in members])

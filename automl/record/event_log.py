@@ -27,7 +27,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.disk import nonblocking_opener
-from automl.record.study_record import StudyFold
+from automl.record.study_record import StudyRecordBuilder
 from automl.record.texts import (
     MAX_CAUSE_CHARACTERS,
     MAX_TEXT_CHARACTERS,
@@ -147,7 +147,7 @@ def _readers(kind: str) -> Mapping[str, _Reader]:
     """Return for each field of a kind of event a function that reads its value from JSON.
 
     The function raises TypeError or ValueError for a value of another type, whichever program wrote
-    it: folding events relies on the types.
+    it: making records relies on the types.
     """
     hints = get_type_hints(EVENT_KINDS[kind])
     return {name: _reader(hints[name]) for name in _FIELDS[EVENT_KINDS[kind]]}
@@ -264,13 +264,13 @@ class EventLog:
     later `append` raises StorageError.
     """
 
-    def __init__(self, path: Path, file: AppendOnlyFile, fold: StudyFold) -> None:
-        self.record = fold.record()
+    def __init__(self, path: Path, file: AppendOnlyFile, builder: StudyRecordBuilder) -> None:
+        self.record = builder.record()
         """The study as the log told it when it was opened, for taking trials over."""
         self._path = path
         self._file = file
         self._lock = threading.Lock()  # guards what follows, and keeps it equal to the file
-        self._history, self._device_time = fold.history, fold.device_time
+        self._history, self._device_time = builder.history, builder.device_time
         self._started = {n for n, trial in self.record.trials.items() if trial.n_starts}
 
     @classmethod
@@ -280,14 +280,14 @@ class EventLog:
         Raises StudyInUseError when another process has it open, StorageError when the file cannot
         be opened, read or mended.
         """
-        file, fold = AppendOnlyFile.open(path), StudyFold()
+        file, builder = AppendOnlyFile.open(path), StudyRecordBuilder()
         try:
             for event, _ in read_events(path):
-                fold.take(event)
+                builder.take(event)
         except OSError as error:
             file.close()
             raise StorageError(file_error_text(path, "read", error)) from error
-        return cls(path, file, fold)
+        return cls(path, file, builder)
 
     def append(self, event: Event) -> bool:
         """Write the part of `event` that the log lacks; return whether there was one.

@@ -33,7 +33,7 @@ def lease_seconds() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class OthersFolderError(Exception):
+class FolderTakenOverError(Exception):
     """Raised when a trial's folder belongs to a later attempt."""
 
 
@@ -60,9 +60,9 @@ class TrialFolderFence:
             raise StorageError(file_error_text(self.folder.parent, "written", error)) from error
 
     def check(self) -> None:
-        """Raise OthersFolderError when a later attempt has closed the folder to this one."""
+        """Raise FolderTakenOverError when a later attempt has closed the folder to this one."""
         if self.attempt and self._mark(self.attempt + 1).exists():
-            raise OthersFolderError(f"{self.folder} is that of a later attempt")
+            raise FolderTakenOverError(f"{self.folder} is that of a later attempt")
 
     def _mark(self, attempt: int) -> Path:
         return self.folder.with_name(f"{self.folder.name}.attempt-{attempt}")

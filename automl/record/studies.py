@@ -20,7 +20,7 @@ from automl.errors import ConfigError
 from automl.record.disk import nonblocking_opener, take_lock
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyRecord, fold_events
+from automl.record.study_record import StudyRecord, record_from_events
 from automl.record.texts import parse_json
 from automl.trial import CheckpointKind
 
@@ -81,7 +81,9 @@ def read_study(directory: Path, *, keep_reports: bool = False) -> StudyRecord:
                 f"{existing_studies_text(directory.parent)}. Name one of them, or another folder "
                 "with study.dir=…"
             )
-        record = fold_events((event for event, _ in read_events(log)), keep_reports=keep_reports)
+        record = record_from_events(
+            (event for event, _ in read_events(log)), keep_reports=keep_reports
+        )
     except OSError as error:
         raise ConfigError(unreadable_text(log, error)) from error
     record = replace(record, name=directory.name)

@@ -86,7 +86,7 @@ def trial_log_name(number: int) -> str:
     return f"{trial_name(number)}.log"
 
 
-class _Below:
+class _StudyPath:
     """The path of a file or folder of a study, by its name."""
 
     def __init__(self, name: str) -> None:
@@ -102,24 +102,24 @@ class StudyFiles:
 
     path: Path
 
-    config = _Below(CONFIG_FILE)
-    journal = _Below(JOURNAL)
-    events = _Below(EVENTS_FILE)
-    place = _Below(PLACE)
-    status = _Below(STATUS_FILE)
-    report = _Below(REPORT_FILE)
-    delivered = _Below(DELIVERED)
-    delivery_log = _Below(DELIVERY_LOG)
-    sweep_log = _Below(SWEEP_LOG)
-    ensemble = _Below(ENSEMBLE)
-    plots = _Below(PLOTS_FOLDER)
-    refit = _Below(REFIT_MODEL_FILE)
-    refits = _Below(REFITS_FOLDER)
-    release = _Below(RELEASE)
-    lock = _Below(LOCK)
-    logs = _Below(LOGS_FOLDER)
-    requests = _Below(REQUESTS_FOLDER)
-    outbox = _Below(OUTBOX_FOLDER)
+    config = _StudyPath(CONFIG_FILE)
+    journal = _StudyPath(JOURNAL)
+    events = _StudyPath(EVENTS_FILE)
+    place = _StudyPath(PLACE)
+    status = _StudyPath(STATUS_FILE)
+    report = _StudyPath(REPORT_FILE)
+    delivered = _StudyPath(DELIVERED)
+    delivery_log = _StudyPath(DELIVERY_LOG)
+    sweep_log = _StudyPath(SWEEP_LOG)
+    ensemble = _StudyPath(ENSEMBLE)
+    plots = _StudyPath(PLOTS_FOLDER)
+    refit = _StudyPath(REFIT_MODEL_FILE)
+    refits = _StudyPath(REFITS_FOLDER)
+    release = _StudyPath(RELEASE)
+    lock = _StudyPath(LOCK)
+    logs = _StudyPath(LOGS_FOLDER)
+    requests = _StudyPath(REQUESTS_FOLDER)
+    outbox = _StudyPath(OUTBOX_FOLDER)
 
     def log(self, number: int) -> Path:
         """Return the file of a trial's output and the cause of its failure."""

@@ -1,4 +1,4 @@
-"""The record of a study: all that its events tell, folded once from them. Pure.
+"""The record of a study: all that its events tell, read once. Pure.
 
 A resume, the delivery to MLflow and the commands read the state of a study from here (the commands
 by `studies.read_study`). The record is small however much its trials reported, unless reports are
@@ -20,8 +20,8 @@ from automl.record.texts import fit_line
 from automl.record.trial_record import (
     RANKED_STATES,
     Rank,
-    TrialFold,
     TrialRecord,
+    TrialRecordBuilder,
     is_value_returned,
     may_be_best,
     metrics_from_settings,
@@ -74,7 +74,7 @@ class SweepRecord:
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """All that the events of a study tell about it; made by `StudyFold`."""
+    """All that the events of a study tell about it; made by `StudyRecordBuilder`."""
 
     name: str
     """The study's name in its last sweep; its folder may have been renamed since."""
@@ -381,8 +381,8 @@ class _TrialLogged:
     """The names of the logged params."""
 
 
-class StudyFold:
-    """Folds the events of a study, one after another, into a `StudyRecord`."""
+class StudyRecordBuilder:
+    """Makes a `StudyRecord` of the events of a study, one after another."""
 
     def __init__(self, *, keep_reports: bool = False) -> None:
         self.history = LoggedHistory()
@@ -394,7 +394,7 @@ class StudyFold:
         self._last_settings: dict[str, str] = {}
         """The last value of each setting that a sweep had."""
         self._metrics = StudyMetrics()
-        self._trials: dict[int, TrialFold] = {}
+        self._trials: dict[int, TrialRecordBuilder] = {}
         self._paces: dict[object, PaceMeasured] = {}
         """The paces by execution; those of probes by kind of device and size."""
         self._evaluations: dict[object, ModelsEvaluated] = {}
@@ -406,7 +406,7 @@ class StudyFold:
         self._n_trials: int | None = None
 
     def take(self, event: Event) -> None:
-        """Update the fold with the next event; a repeated one changes nothing."""
+        """Update the record with the next event; a repeated one changes nothing."""
         if isinstance(event, TrialEvent):
             new = self.history.new_part(event)
             if isinstance(new, TrialEvent):
@@ -438,7 +438,7 @@ class StudyFold:
             name="" if last is None else last.study,
             uuid="" if last is None else last.study_uuid,
             sweeps=tuple(map(_with_last_time, self._sweeps, self._last_seconds)),
-            trials={number: fold.record() for number, fold in sorted(self._trials.items())},
+            trials={number: builder.record() for number, builder in sorted(self._trials.items())},
             paces=tuple(self._paces.values()),
             evaluations=tuple(self._evaluations.values()),
             ensemble=self._ensemble,
@@ -469,22 +469,22 @@ class StudyFold:
         with suppress(ValueError, TypeError):  # the log may be a stranger's
             self._n_trials = int(str(value)) if value is not None else self._n_trials
 
-    def _trial(self, event: TrialEvent) -> TrialFold:
-        fold = self._trials.get(event.trial)
-        if fold is None:
+    def _trial(self, event: TrialEvent) -> TrialRecordBuilder:
+        builder = self._trials.get(event.trial)
+        if builder is None:
             reports: dict[int, Mapping[str, float]] | None = {} if self._keep_reports else None
-            fold = TrialFold(event.trial, event.time, reports, metrics=self._metrics)
-            self._trials[event.trial] = fold
-        return fold
+            builder = TrialRecordBuilder(event.trial, event.time, reports, metrics=self._metrics)
+            self._trials[event.trial] = builder
+        return builder
 
 
 def _with_last_time(sweep: SweepRecord, last_seconds: float) -> SweepRecord:
     return replace(sweep, last_seconds=last_seconds)
 
 
-def fold_events(events: Iterable[Event], *, keep_reports: bool = False) -> StudyRecord:
+def record_from_events(events: Iterable[Event], *, keep_reports: bool = False) -> StudyRecord:
     """Return the record of a study from its events, which come in log order."""
-    study = StudyFold(keep_reports=keep_reports)
+    study = StudyRecordBuilder(keep_reports=keep_reports)
     for event in events:
         study.take(event)
     return study.record()

@@ -1,10 +1,10 @@
-"""The record of one trial, folded from its events as they come, and the ranking of trials. Pure.
+"""The record of one trial, made of its events as they come, and the ranking of trials. Pure.
 
 One rule ranks trials, both in a running sweep and in the record of a study. A trial is worth its
 best report, pruned or not, unless the objective returns the value: then the reports of a pruned
 trial cannot be compared with the values of other trials.
 
-`study_record.py` folds a whole study; nothing here reads a file.
+`study_record.py` makes that of a whole study; nothing here reads a file.
 """
 
 from __future__ import annotations
@@ -110,13 +110,14 @@ _BUILT_IN_METRICS = frozenset(reported_metric(Task.auto))
 
 @dataclass(slots=True)
 class TrialRecord:
-    """All that the events of a trial tell about it; made by `TrialFold`, and not changed after."""
+    """All that the events of a trial tell about it; made by `TrialRecordBuilder`, and not changed
+    after."""
 
     number: int
     started: float
     """When the trial was first started (Unix seconds)."""
     reports: dict[int, Mapping[str, float]] | None = None
-    """Metrics by step, including values logged through another library; None: the fold keeps no
+    """Metrics by step, including values logged through another library; None: the builder keeps no
     reports."""
     params: Params = field(default_factory=dict)
     outcome: TrialOutcome | None = None
@@ -233,14 +234,14 @@ class TrialRecord:
 
 
 @dataclass(slots=True)
-class TrialFold(TrialRecord):
-    """Folds the events of a trial, one after another, into a `TrialRecord`."""
+class TrialRecordBuilder(TrialRecord):
+    """Makes a `TrialRecord` of the events of a trial, one after another."""
 
     metrics: StudyMetrics = field(default_factory=StudyMetrics)
     _newest_step: int | None = None
 
     def take(self, event: TrialEvent) -> None:
-        """Update the fold with the next event."""
+        """Update the record with the next event."""
         if isinstance(event, TrialStarted):
             self.last_seconds = event.time
         elif self.n_starts and self.outcome is None:  # threads write events not quite in order

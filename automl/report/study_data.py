@@ -19,7 +19,7 @@ from automl.record.device_time import Attempt, OpenAttempts, merge_spans
 from automl.record.event_log import read_events
 from automl.record.studies import unreadable_text
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyFold, StudyRecord
+from automl.record.study_record import StudyRecord, StudyRecordBuilder
 from automl.record.trial_record import TrialRecord
 from automl.search.domains import ChoiceDomain, RangeDomain
 from automl.search.search_space import SearchSpace, parse_space
@@ -134,7 +134,7 @@ class StudyData:
 def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
     """Return the data of the study at `directory`. Raises ConfigError if it cannot be read."""
     log = StudyFiles(directory).events
-    study, executions = StudyFold(keep_reports=True), _ExecutionFold()
+    study, executions = StudyRecordBuilder(keep_reports=True), _ExecutionsBuilder()
     waits: list[TrialsWaited] = []
     try:
         for event, _ in read_events(log):
@@ -158,8 +158,8 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
 
 
 @dataclass
-class _ExecutionFold:
-    """Folds events into the executions of the trials."""
+class _ExecutionsBuilder:
+    """Makes the executions of the trials of events."""
 
     done: list[TrialExecution] = field(default_factory=list)
     attempts: OpenAttempts = field(default_factory=OpenAttempts)

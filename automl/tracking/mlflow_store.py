@@ -225,7 +225,7 @@ _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
 """MLflow's error codes for a value that it will never take."""
 
 
-class ValueNotTakenError(Exception):
+class NotDeliveredError(Exception):
     """Raised when MLflow does not take something now: a dead server, a locked database."""
 
 
@@ -237,11 +237,11 @@ class RunGoneError(Exception):
     """Raised when a run or experiment is gone for good: the store was replaced or purged."""
 
 
-class ValueRefusedError(ValueNotTakenError):
+class ValueRefusedError(NotDeliveredError):
     """Raised when MLflow will never take a value."""
 
 
-class DoubtfulCallError(ValueNotTakenError):
+class DoubtfulCallError(NotDeliveredError):
     """Raised when MLflow failed over a call that reached it; a repetition may fail, too, or not."""
 
 
@@ -258,14 +258,14 @@ def translate_errors(uri: TrackingUri) -> Iterator[None]:
             raise RunDeletedError(text) from error
         if error.error_code in _REFUSAL_CODES or _TOO_LARGE in str(error):
             raise ValueRefusedError(text) from error
-        raise (DoubtfulCallError if _has_store_failed(error) else ValueNotTakenError)(
+        raise (DoubtfulCallError if _has_store_failed(error) else NotDeliveredError)(
             text
         ) from error
     except OSError as error:
         status_code = getattr(getattr(error, "response", None), "status_code", None)
         refused = status_code in _NEVER_STATUSES
         text = explain_error(error, uri)
-        raise (ValueRefusedError if refused else ValueNotTakenError)(text) from error
+        raise (ValueRefusedError if refused else NotDeliveredError)(text) from error
     except (ValueError, TypeError, OverflowError) as error:
         # MLflow's client raises these over a value that it cannot write down, or an answer that
         # it cannot read. A step beyond 2**63 is the former over HTTP; in a database it is an
@@ -291,7 +291,7 @@ def repeat_lost(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> 
         begun = time.monotonic()
         try:
             return call(*args, **kwargs)
-        except (MlflowException, OSError, ValueNotTakenError) as error:
+        except (MlflowException, OSError, NotDeliveredError) as error:
             if not _is_lost(error) or time.monotonic() - begun > REPEAT_SECONDS:
                 raise
     return call(*args, **kwargs)

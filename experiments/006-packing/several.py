@@ -45,7 +45,7 @@ from automl.trial import (
     RequestSource,
     ResourceRequest,
 )
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts, ports_of
 
 GIB = 1024**3
 N_DEVICES, TOTAL_BYTES = 8, 24 * GIB
@@ -115,11 +115,11 @@ class Sweep(PlainPorts):
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.ledger = Ledger()
         self.loop = SweepLoop(
-            self,
+            ports_of(self),
             RequestMaker(self._estimate, None),
             self.ledger,
             AdmissionLimits(None, 0, 5.0),
-            TrialAsker(self, len(trials), 0),
+            TrialAsker(ports_of(self), len(trials), 0),
             n_ahead=n_ahead,
             durations=Exact(trials) if exact else TrialDurations(self._progress),
         )

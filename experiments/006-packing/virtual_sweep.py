@@ -45,7 +45,7 @@ from automl.trial import (
     ResourceRequest,
     TrialOutcome,
 )
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts, ports_of
 
 READ_AFTER_SECONDS = 0.5
 """From what changes on a device until a reading shows it, as by default."""
@@ -102,11 +102,11 @@ class Sweep(Machine, PlainPorts):
         durations = Exact(trials) if known.exact_durations else TrialDurations(self._progress)
         self.limits = AdmissionLimits(None, GIB // 4, 5.0, max_on_host=16 * setting.n_devices)
         self.loop = SweepLoop(
-            self,
+            ports_of(self),
             RequestMaker(self._estimate, None),
             self.ledger,
             self.limits,
-            TrialAsker(self, len(trials), 0),
+            TrialAsker(ports_of(self), len(trials), 0),
             n_ahead=known.n_ahead,
             durations=durations,
         )

@@ -24,7 +24,7 @@ from statistics import median
 
 from automl.cli.arguments import parse_command_line
 from automl.cli.command_steps import compose_command
-from automl.commands.gain_report import sizes_to_time
+from automl.commands.gain import sizes_to_time
 from automl.execution.child_calls import ProcessConfinement, stream_confined
 from automl.execution.worker_process import preload_fork_server
 from automl.measure.gain.gain_messages import GainSetup, TrainingTiming, TrainingWay

@@ -48,7 +48,7 @@ from automl.trial import (
     ResourceRequest,
     TrainingWork,
 )
-from tests.running.loop.plain_ports import PlainPorts
+from tests.running.loop.plain_ports import PlainPorts, ports_of
 
 GIB = 1024**3
 N_CORES = 16
@@ -164,11 +164,11 @@ class Sweep(PlainPorts):
         predict = {} if chooser is None else {"predict": chooser.seconds}
         self._n_ahead, self._n_ended = setting.n_ahead, 0
         self.loop = SweepLoop(
-            self,
+            ports_of(self),
             RequestMaker(lambda params: ResourceRequest(GIB, RequestSource.ESTIMATED), None),
             self.ledger,
             AdmissionLimits(None, 0, 3 * READ_SECONDS, max_per_gpu=1, max_on_host=N_CORES),
-            TrialAsker(self, len(trials), 0),
+            TrialAsker(ports_of(self), len(trials), 0),
             n_ahead=setting.n_ahead,
             durations=TrialDurations(self._progress, **predict),
             chooser=chooser,

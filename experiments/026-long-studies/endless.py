@@ -24,7 +24,7 @@ from automl.config import StudyConfig
 from automl.in_trial.goal import StudyGoal
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.record.event_log import EventLog, read_events
-from automl.record.study_record import StudyFold
+from automl.record.study_record import StudyRecordBuilder
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
 from automl.search.search_space import parse_space
@@ -130,8 +130,8 @@ def say(*cells: object) -> None:
     sys.stdout.flush()
 
 
-def fold(path: Path) -> StudyFold:
-    folded = StudyFold()
+def fold(path: Path) -> StudyRecordBuilder:
+    folded = StudyRecordBuilder()
     for event, _ in read_events(path):
         folded.take(event)
     return folded

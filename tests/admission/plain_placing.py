@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from automl.admission.accounting.account import DeviceAccount, context_bytes, make_account
 from automl.admission.accounting.device_table import SAME_SIZE_FRACTION, DeviceTable
-from automl.admission.accounting.host_share import HostRooms
+from automl.admission.accounting.host_share import HostCapacities
 from automl.admission.accounting.idle_processes import Idle
 from automl.admission.accounting.ledger import LedgerSnapshot
 from automl.admission.limits import AdmissionLimits
@@ -31,9 +31,9 @@ class PlainPlacing:
     process: ProcessId | None
 
     @property
-    def hosts(self) -> HostRooms:
+    def hosts(self) -> HostCapacities:
         share, in_threads = DeviceTable().host_share, self.process is not None
-        return HostRooms(
+        return HostCapacities(
             self.reading, self.ledger, self.limits, share, idle=self.idle, in_threads=in_threads
         )
 

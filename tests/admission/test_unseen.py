@@ -8,7 +8,7 @@ from automl.admission.accounting.account import CONTEXT_BOUND_BYTES, make_accoun
 from automl.admission.accounting.ledger import DeviceLedgerPage, Ledger
 from automl.admission.memory_caps import (
     LASTS_SECONDS,
-    ShownPromises,
+    PromiseRetention,
     add_promises_elsewhere,
     coming_promises,
     unseen_promises,
@@ -83,7 +83,7 @@ def test_what_another_machine_has_promised_is_nobodys_here() -> None:
 
 
 def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> None:
-    lasting = ShownPromises()
+    lasting = PromiseRetention()
     five, two = MemoryPromise("GPU-a", "t1", 5), MemoryPromise("GPU-a", "t1", 2)
     assert lasting.promises_to_show([five], [], 1.0) == [five]
     assert lasting.promises_to_show([two], [], 2.0) == [two, replace(five, seen_seconds=2.0)]
@@ -97,7 +97,7 @@ def test_what_nvml_shows_now_is_still_shown_to_those_with_an_older_reading() -> 
 
 
 def test_what_was_coming_lasts_once_it_was_taken() -> None:
-    lasting, five = ShownPromises(), MemoryPromise("GPU-a", "t1", 5)
+    lasting, five = PromiseRetention(), MemoryPromise("GPU-a", "t1", 5)
     assert lasting.promises_to_show([], [five], 1.0) == [five]
     assert lasting.promises_to_show([], [], 2.0) == [replace(five, seen_seconds=2.0)]
 

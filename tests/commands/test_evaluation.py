@@ -17,7 +17,7 @@ from automl.commands.evaluate import (
 )
 from automl.config import EvaluateConfig
 from automl.errors import ConfigError
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.trial import (
     Event,
     FailedOutcome,
@@ -117,7 +117,7 @@ def events() -> list[Event]:
 
 
 def test_pruned_trials_are_not_compared_by_the_rows_they_had() -> None:
-    record, asked = fold_events(events()), config(Path(), "s")
+    record, asked = record_from_events(events()), config(Path(), "s")
     assert [trial.number for trial in compare_parts(asked, record)] == [1, 0]
     asked = replace(asked, evaluate=EvaluateConfig(trials=[2, 0]))
     assert [trial.number for trial in compare_parts(asked, record)] == [0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import automl.commands.gain_report
+import automl.commands.gain
 from automl.cli import main
 from automl.cli.arguments import parse_command_line
 from automl.cli.command_steps import compose_command
@@ -34,7 +34,7 @@ def store_study(folder: Path, *words: str) -> Path:
 def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automl.commands.gain_report, "WAY_SECONDS", 0.1)
+    monkeypatch.setattr(automl.commands.gain, "WAY_SECONDS", 0.1)
     store_study(folder, "space={depth: 1, width: 16, batch_size: 64, lr: 0.01}", "devices=host")
     before = snapshot(folder)
     assert main(["gain", "study.name=a"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.commands.gain_report import ParallelismLimits, advise
+from automl.commands.gain import ParallelismLimits, advise
 from automl.config import Precision
 from automl.measure.gain.gain_messages import TrainingWay
 from automl.running.trials.step_timing import TimingRow

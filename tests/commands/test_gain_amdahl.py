@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automl.commands.gain_report import serial_share
+from automl.commands.gain import serial_share
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])

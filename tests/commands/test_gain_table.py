@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automl.commands.gain_report import GAIN_COLUMNS, gain_table_rows
+from automl.commands.gain import GAIN_COLUMNS, gain_table_rows
 from automl.config import Precision
 from automl.measure.gain.gain_messages import TrainingWay
 from tests.commands.gain_rows import GPU, row

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.record.event_log import encode_event
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.report.findings import device_seconds
 from automl.report.study_data import read_study_data
 from automl.terminal.study_view import StudyStatus, look_at, read_status, recorded_view
@@ -138,7 +138,7 @@ def test_all_commands_tell_one_count_and_one_time(study: ReferenceStudy, n_view:
 
 def test_a_trial_that_was_stopped_since_the_last_view_runs_no_more() -> None:
     """The sweep at work has started another one in its place."""
-    record = fold_events(
+    record = record_from_events(
         [
             SweepStarted(BEGUN, "any", "0" * 32, SETTINGS),
             TrialStarted(0, BEGUN + 1.0, {"lr": 0.1}, "cpu"),

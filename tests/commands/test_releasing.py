@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from automl.commands.release import (
-    GateError,
     ReleaseLedger,
+    ReleaseRefusedError,
     ReleaseStep,
     Row,
     StepProducts,
@@ -135,7 +135,7 @@ def test_a_refit_that_is_no_worse_passes(verdict: str) -> None:
 
 
 def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
-    with pytest.raises(GateError) as stopped:
+    with pytest.raises(ReleaseRefusedError) as stopped:
         check_refit_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
     said = str(stopped.value)
     assert "auc 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003, on 80 rows" in said

@@ -12,7 +12,7 @@ from automl.commands.command_call import CommandCall
 from automl.commands.status import print_status, run
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.terminal.study_view import StudyStatus, recorded_view
 from automl.terminal.view import (
     BestRow,
@@ -82,7 +82,7 @@ EVENTS = (
     FinishedOutcome(8, 3.0, 0.02),
     FailedOutcome(10, 3.0, "no table"),
 )
-RECORD = fold_events(EVENTS)
+RECORD = record_from_events(EVENTS)
 
 
 def test_a_killed_sweep_is_told_to_its_last_event(

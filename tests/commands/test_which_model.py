@@ -34,7 +34,7 @@ from automl.record.event_log import EventLog
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.running.prepare.refit_task import ensemble_to_refit
 from automl.trial import (
     EnsembleBuilt,
@@ -220,18 +220,18 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
 )
 def test_a_trial_without_a_value_is_refused(number: int, why: str) -> None:
     study = StudyConfig(name="s")
-    assert find_model_trial(fold_events(events()), study, "refit.trial").number == 2
+    assert find_model_trial(record_from_events(events()), study, "refit.trial").number == 2
     with pytest.raises(ConfigError) as caught:
-        find_model_trial(fold_events(events()), study, "refit.trial", number)
+        find_model_trial(record_from_events(events()), study, "refit.trial", number)
     rest = "Those with a value, best first: 2, 1, 0; leave refit.trial out for trial 2, the best."
     assert str(caught.value) == f"refit.trial={number}: {why}. {rest}"
 
 
 def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
     with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
-        find_model_trial(fold_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(record_from_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
     with pytest.raises(ConfigError, match=r"value yet \(it has none\)"):
-        find_model_trial(fold_events([]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(record_from_events([]), StudyConfig(name="s"), "refit.trial")
 
 
 @pytest.mark.parametrize(

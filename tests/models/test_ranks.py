@@ -162,7 +162,7 @@ class Normed:
         return {}
 
 
-class NormedSide:
+class NormedHeavySide:
     """A heavy side whose networks normalise batches."""
 
     def network(self, problem: TrainingProblem, params: object) -> Normed:
@@ -171,7 +171,7 @@ class NormedSide:
 
 def test_batch_norms_statistics_are_those_of_the_first(tmp_path: Path) -> None:
     """Each CPU rank normalises its own rows; all keep and evaluate with the same statistics."""
-    first, second = together(2, tmp_path, {}, data(200), NormedSide())
+    first, second = together(2, tmp_path, {}, data(200), NormedHeavySide())
     assert first == second
 
 

@@ -161,9 +161,9 @@ def by_torch(
 
 
 def orders(trainer: NetworkTrainer, epoch: int) -> torch.Tensor:
-    from automl.in_trial.seeds import RandomStream, stream_seed
+    from automl.in_trial.seeds import SeedUse, derive_seed
 
-    generator = torch.Generator().manual_seed(stream_seed(1, RandomStream.SHUFFLE, epoch))
+    generator = torch.Generator().manual_seed(derive_seed(1, SeedUse.SHUFFLE, epoch))
     return torch.randperm(300, generator=generator)
 
 

@@ -103,7 +103,7 @@ class MeanEstimator:
         return np.log(np.bincount(y, minlength=self._dataset.n_outputs) / len(y))
 
 
-class MeanSide:
+class MeanHeavySide:
     """The heavy side of the toy family."""
 
     def open_estimator(self, setup: EstimatorSetup) -> MeanEstimator:
@@ -115,4 +115,4 @@ class MeanSide:
         return MeanModel(state["scores"].numpy())
 
 
-SIDE = MeanSide()
+SIDE = MeanHeavySide()

@@ -20,7 +20,7 @@ from automl.record.event_log import (
     encode_event,
     read_events,
 )
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.tracking.deliver.confirmed_offset import LineCounter
 from automl.trial import (
     Event,
@@ -94,7 +94,7 @@ def test_of_a_step_each_metric_is_logged_once(path: Path) -> None:
     with EventLog.open(path) as log:  # after a kill the trial tells them again, as one report
         assert not log.append(MetricsReported(0, 2.0, 7, {"a": 1.0, "b": 3.0, "c": 5.0}))
         assert log.append(MetricsReported(0, 2.0, 7, {"c": 5.0, "d": 6.0}))
-    record = fold_events(events_of(path), keep_reports=True).trials[0]
+    record = record_from_events(events_of(path), keep_reports=True).trials[0]
     assert record.reports == {6: {"a": 1.0}, 7: {"a": 1.0, "b": 3.0, "c": 5.0, "d": 6.0}}
     assert record.n_reports == 2
 
@@ -115,7 +115,7 @@ def test_a_metric_that_is_logged_elsewhere_is_told_once_of_a_step(path: Path) ->
     told = [e for e in events_of(path) if isinstance(e, ValuesLogged) and e.trial == 0]
     assert [e.points for e in told] == [(a,), (b,), (a._replace(step=1),)]
     assert [dict(e.params) for e in told] == [{"p": "1"}, {"q": "3"}, {}]
-    record = fold_events(events_of(path), keep_reports=True).trials[0]
+    record = record_from_events(events_of(path), keep_reports=True).trials[0]
     assert record.reports == {0: {"a": 1.0, "b": 2.0}, 1: {"a": 1.0}}
     assert (record.n_reports, record.last_step) == (0, 0)
 
@@ -141,7 +141,7 @@ def test_a_tag_is_logged_when_it_changes(path: Path) -> None:
     for told in ([True, False, True, True], [True, False, False, True]):  # a resumed trial's, too
         with EventLog.open(path) as log:
             assert [log.append(TrialTagged(0, 1.0, *tag)) for tag in tags] == told
-    assert fold_events(events_of(path)).trials[0].tags == {"a": "2", "b": "1"}
+    assert record_from_events(events_of(path)).trials[0].tags == {"a": "2", "b": "1"}
 
 
 def test_a_step_is_logged_once(path: Path) -> None:
@@ -172,10 +172,10 @@ def test_an_open_log_has_the_record_of_what_it_held_when_it_was_opened(path: Pat
     with EventLog.open(path) as log:
         for event in events:
             log.append(event)
-        assert log.record == fold_events([])
+        assert log.record == record_from_events([])
     with EventLog.open(path) as log:
         log.append(finish(1))
-        assert log.record == fold_events(events)
+        assert log.record == record_from_events(events)
 
 
 def test_an_end_that_is_torn_never_was(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from automl.errors import StorageError
 from automl.execution.cluster.node_files import put_files
 from automl.in_trial.checkpoints import plain_checkpoint, torch_checkpoint
-from automl.record.lease import OthersFolderError, TrialFolderFence
+from automl.record.lease import FolderTakenOverError, TrialFolderFence
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 def is_behind(folder: Path, attempt: int) -> bool:
     try:
         TrialFolderFence(folder, attempt).check()
-    except OthersFolderError:
+    except FolderTakenOverError:
         return True
     return False
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_an_earlier_attempt_changes_nothing(
             fsync(fd)
 
         monkeypatch.setattr(os, "fsync", closing)
-    with pytest.raises(OthersFolderError):
+    with pytest.raises(FolderTakenOverError):
         files.save(folder, {"last.pt": {"step": 3}}, TrialFolderFence(folder, 1))
     assert files.load(folder / "last.pt") == {"step": 9}
     assert beside.exists() == (when == "before it begins")

@@ -1,4 +1,4 @@
-"""The record of a study, folded from its events, and read while a sweep writes them."""
+"""The record of a study, made of its events, and read while a sweep writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from automl.errors import ConfigError
 from automl.record.event_log import EventLog, encode_event
 from automl.record.studies import newest_study, read_study, study_names
 from automl.record.study_directory import StudyDirectory
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.record.trial_record import metrics_from_settings
 from automl.trial import (
     CheckpointKind,
@@ -68,13 +68,13 @@ def losses(number: int, *values: float) -> list[Event]:
 def test_a_trial_is_known_by_the_kind_of_device_it_was_on(
     device: str, kind: DeviceKind | None
 ) -> None:
-    assert fold_events([sweep(), start(0, device=device)]).trials[0].kind is kind
+    assert record_from_events([sweep(), start(0, device=device)]).trials[0].kind is kind
 
 
 def test_of_an_execution_the_pace_that_was_told_last_counts() -> None:
     first, last = (PaceMeasured(t, DeviceKind.CPU, 1e6, t, execution=3) for t in (1.0, 2.0))
     probe, other = (PaceMeasured(1.0, DeviceKind.CPU, flops, 0.5) for flops in (1e6, 1e7))
-    found = fold_events([sweep(), first, probe, other, last]).paces
+    found = record_from_events([sweep(), first, probe, other, last]).paces
     assert set(found) == {last, probe, other}
 
 
@@ -94,7 +94,7 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
         start(3, 9.0, device="a GPU"),
         FinishedOutcome(3, 10.0, 0.2),
     ]
-    trial = fold_events([sweep(), *events]).trials[3]
+    trial = record_from_events([sweep(), *events]).trials[3]
     assert (trial.number, trial.params, trial.device) == (3, LR, "a GPU")
     assert (trial.state, trial.value, trial.cause) == (TrialState.FINISHED, 0.2, None)
     assert (trial.n_starts, trial.n_deaths, trial.n_out_of_memory) == (4, 1, 1)
@@ -118,13 +118,13 @@ def test_a_trial_is_known_by_all_that_happened_to_it() -> None:
 def test_a_trial_that_goes_on_has_not_ended(
     events: list[Event], state: TrialState, cause: str | None
 ) -> None:
-    trial = fold_events(events).trials[0]
+    trial = record_from_events(events).trials[0]
     assert (trial.state, trial.cause, trial.ended, trial.value) == (state, cause, None, None)
     assert not trial.state.is_final
 
 
 def test_a_traceback_is_not_kept() -> None:
-    trial = fold_events(
+    trial = record_from_events(
         [start(0), FailedOutcome(0, 2.0, "ValueError: x", details="y" * 9000)]
     ).trials[0]
     assert (trial.cause, trial.ended) == ("ValueError: x", 2.0)
@@ -133,21 +133,21 @@ def test_a_traceback_is_not_kept() -> None:
 
 def test_reports_are_kept_where_that_is_asked_for() -> None:
     events = [sweep(), start(0), *losses(0, 0.5, 0.2), start(1)]
-    kept = fold_events(events, keep_reports=True).trials
+    kept = record_from_events(events, keep_reports=True).trials
     assert kept[0].reports == {0: {"loss": 0.5}, 1: {"loss": 0.2}}
     assert kept[1].reports == {}
 
 
 def test_what_was_logged_twice_happened_once() -> None:
     again = MetricsReported(0, 9.0, 0, {"loss": 0.1})
-    trial = fold_events(
+    trial = record_from_events(
         [sweep(), *losses(0, 0.5), again, FinishedOutcome(0, 3.0, 0.5), again]
     ).trials[0]
     assert (trial.n_reports, trial.best_value, trial.state) == (1, 0.5, TrialState.FINISHED)
 
 
 def test_trials_stand_in_the_order_of_their_numbers() -> None:
-    assert list(fold_events([start(2), start(0), start(1)]).trials) == [0, 1, 2]
+    assert list(record_from_events([start(2), start(0), start(1)]).trials) == [0, 1, 2]
 
 
 # --- the study ------------------------------------------------------------------------------------
@@ -159,21 +159,21 @@ def test_of_an_evaluation_of_the_same_the_one_that_was_told_last_counts() -> Non
 
     events = [sweep(), *losses(0, 0.5), told(1, "a", 0), told(2, "b", 0), told(3, "a", 0, 1)]
     again = told(4, "a", 0)
-    record = fold_events([*events, again])
+    record = record_from_events([*events, again])
     assert record.evaluations == (again, *events[-2:])
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
 def test_of_several_ensembles_the_newest_counts() -> None:
     first, newer = (EnsembleBuilt(time, 9, {0: 1.0}, {"loss": time}) for time in (1.0, 2.0))
-    record = fold_events([sweep(), *losses(0, 0.5), first, newer])
+    record = record_from_events([sweep(), *losses(0, 0.5), first, newer])
     assert record.ensemble == newer
     assert record.sweeps[-1].end is None, "it is no end of a sweep"
 
 
 def test_sweeps_tell_how_they_ended_and_what_they_changed() -> None:
     ended = SweepEnded(5.0, False, {TrialState.FINISHED: 1}, 0, 0.5)
-    study = fold_events(
+    study = record_from_events(
         [sweep(n="1", a="x"), ended, sweep(6.0, n="2"), sweep(7.0, n="2", a="x"), sweep(8.0, n="1")]
     )
     assert [s.changed for s in study.sweeps] == [{}, {"n": "2"}, {}, {"n": "1"}]
@@ -183,12 +183,14 @@ def test_sweeps_tell_how_they_ended_and_what_they_changed() -> None:
 
 
 def test_a_study_is_what_its_last_sweep_says() -> None:
-    study = fold_events([sweep(name="a"), sweep(name="b", uuid="v"), sweep(name="c", uuid="v")])
+    study = record_from_events(
+        [sweep(name="a"), sweep(name="b", uuid="v"), sweep(name="c", uuid="v")]
+    )
     assert (study.name, study.uuid, study.former_names) == ("c", "v", ("b",))
 
 
 def test_an_end_whose_begin_is_lost_is_no_sweep() -> None:
-    study = fold_events([SweepEnded(5.0, True, {}, None, None), start(0)])
+    study = record_from_events([SweepEnded(5.0, True, {}, None, None), start(0)])
     assert (study.name, study.uuid, study.sweeps) == ("", "", ())
     assert study.metric == StudyMetric("val_loss", Direction.minimize)
     assert list(study.trials) == [0]
@@ -201,7 +203,7 @@ def test_a_direction_that_does_not_exist_is_the_default() -> None:
 
 
 def test_states_are_counted_all_of_them() -> None:
-    study = fold_events(
+    study = record_from_events(
         [start(0), start(1), FinishedOutcome(1, 2.0, 0.5), start(2), FailedOutcome(2, 2.0, "x")]
     )
     counts = {state.value: n for state, n in study.counts().items()}
@@ -225,24 +227,24 @@ def test_the_best_report_wins_pruned_or_not() -> None:
         *losses(4, math.nan),
         PrunedOutcome(4, 3.0, 0, math.nan),
     ]
-    study = fold_events([sweep(), *events])
+    study = record_from_events([sweep(), *events])
     assert [trial.number for trial in study.ranking()] == [1, 0]
     assert study.best_values() == [0.5, 0.2, 0.2, 0.2], "after each trial that ended"
     assert study.best() == study.trials[1]
-    largest = fold_events([sweep(0.0, "s", "u", **{"study.direction": "maximize"}), *events])
+    largest = record_from_events([sweep(0.0, "s", "u", **{"study.direction": "maximize"}), *events])
     assert largest.best() == largest.trials[0]
     assert largest.best_values() == [0.5] * 4
 
 
 def test_a_value_that_was_returned_compares_with_no_report() -> None:
     events = [sweep(), *losses(0, 0.1), PrunedOutcome(0, 3.0, 0, 0.1)]
-    assert fold_events(events).best() is not None
-    returned = fold_events([*events, *losses(1, 0.1), FinishedOutcome(1, 4.0, 0.9)])
+    assert record_from_events(events).best() is not None
+    returned = record_from_events([*events, *losses(1, 0.1), FinishedOutcome(1, 4.0, 0.9)])
     assert [trial.number for trial in returned.ranking()] == [1, 0]
     assert returned.best() == returned.trials[1]
     assert returned.best_values() == [0.9]
-    assert fold_events([*events, FinishedOutcome(1, 4.0, math.inf)]).best() is None
-    assert fold_events([]).best() is None
+    assert record_from_events([*events, FinishedOutcome(1, 4.0, math.inf)]).best() is None
+    assert record_from_events([]).best() is None
 
 
 # --- read from a folder ---------------------------------------------------------------------------

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from automl.config import Config, DataConfig, ObjectiveConfig, ObjectiveKind, StudyConfig
-from automl.data.dataset import ColumnRow
+from automl.data.dataset import ColumnSummary
 from automl.data.load import load_dataset
 from automl.running.sweep_lines import MAX_COLUMNS_SHOWN, columns_table, notes_of_config
 from automl.trial import Direction
 
 STUDY = StudyConfig(name="prices")
-NUMBER = ColumnRow("n", "number", 1, "numbers", is_plain=True)
-DATE = ColumnRow("sold", "date", 5, "dates such as '2024-05-31' (ISO 8601)")
+NUMBER = ColumnSummary("n", "number", 1, "numbers", is_plain=True)
+DATE = ColumnSummary("sold", "date", 5, "dates such as '2024-05-31' (ISO 8601)")
 
 
-def lines(*rows: ColumnRow) -> list[str]:
+def lines(*rows: ColumnSummary) -> list[str]:
     return [*columns_table(replace(load_dataset(DataConfig()), column_rows=rows), STUDY)]
 
 

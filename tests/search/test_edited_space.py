@@ -12,7 +12,7 @@ from optuna.samplers import RandomSampler
 
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog, read_edits
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.search.edited_space import SpaceHistory
 from automl.search.samplers.cmaes import CMAES
 from automl.search.samplers.gp import GPSampler
@@ -299,12 +299,15 @@ def test_edits_between_kills_lose_no_trial_and_fold_alike_from_any_prefix(
         study.close()
         entries = after
     events = events_of(log_path)
-    whole = fold_events(events)
+    whole = record_from_events(events)
     assert len(whole.edits) == n_edits
     assert json.loads(whole.edits[0].space_before) == parse_space(begun).plain()
     history = SpaceHistory.from_edits(parse_space(entries), whole.edits)
     for number, params in asked.items():
         history.at(number).check(params)
     for n in range(0, len(events), 5):
-        assert fold_events(events[:n]).edits == whole.edits[: len(fold_events(events[:n]).edits)]
-        assert fold_events([*events[:n], *events]) == whole
+        assert (
+            record_from_events(events[:n]).edits
+            == whole.edits[: len(record_from_events(events[:n]).edits)]
+        )
+        assert record_from_events([*events[:n], *events]) == whole

@@ -11,7 +11,7 @@ import pytest
 
 from automl.config import StudyConfig
 from automl.errors import ConfigError
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.record.trial_record import metrics_from_settings
 from automl.search.pruners.halving import SuccessiveHalving
 from automl.search.samplers.gp import GPSampler
@@ -194,7 +194,7 @@ def test_the_record_has_the_same_front() -> None:
         values = {"err": float(err), "ms": float(ms)}
         events.append(TrialStarted(number, 0.0, {}, "cpu"))
         events.append(FinishedOutcome(number, 0.0, float(err), (), values))
-    record = fold_events(events)
+    record = record_from_events(events)
     assert [trial.number for trial in record.front()] == [0, 1, 2]
     assert [trial.number for trial in record.ranking()] == [1, 0, 2, 3]
 

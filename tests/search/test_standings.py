@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from automl.record.study_record import StudyRecord, fold_events
+from automl.record.study_record import StudyRecord, record_from_events
 from automl.search.pruners.none import NoPruner
 from automl.search.trial_standings import StudyStandings
 from automl.trial import (
@@ -53,7 +53,7 @@ def folded(
             if finished
             else PrunedOutcome(number, 2.0, 0, value)
         )
-    return fold_events(events)
+    return record_from_events(events)
 
 
 def order(table: StudyStandings) -> list[int]:

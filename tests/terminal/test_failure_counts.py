@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.terminal.failure_counts import MAX_CAUSES, MAX_SHOWN, FailureCounts
 from automl.terminal.rendering import failure_lines
 from automl.terminal.view import FailureRow, SweepView
@@ -47,7 +47,7 @@ def test_what_varies_makes_no_two_causes(first: str, second: str) -> None:
 
 
 def test_failures_of_earlier_sweeps_count() -> None:
-    before = fold_events([failed(4, "no table")])
+    before = record_from_events([failed(4, "no table")])
     assert FailureCounts(before.trials).rows() == (FailureRow(1, "no table", 4),)
 
 

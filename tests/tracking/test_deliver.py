@@ -10,7 +10,7 @@ import pytest
 
 from automl.tracking.deliver import process
 from automl.tracking.deliver.study_delivery import EventLogDelivery
-from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.mlflow_store import NotDeliveredError
 
 PATIENCE_SECONDS = 120.0
 
@@ -41,7 +41,7 @@ class Deaf:
 
     def deliver(self, *, everything: bool) -> None:
         if not self.mended.is_set():
-            raise ValueNotTakenError("refused")
+            raise NotDeliveredError("refused")
 
     def may_end(self) -> str:
         return ""
@@ -86,7 +86,7 @@ class HardOfHearing(Deaf):
     def deliver(self, *, everything: bool) -> None:
         self.n_left -= 1
         if self.n_left:
-            raise ValueNotTakenError("lost")
+            raise NotDeliveredError("lost")
 
 
 def test_a_store_that_takes_some_of_it_is_tried_again_soon(
@@ -118,7 +118,7 @@ class TakesLong(Deaf):
             self.hangs.set()
             threading.Event().wait()
         self.mended.set()
-        raise ValueNotTakenError("lost")
+        raise NotDeliveredError("lost")
 
 
 def test_what_is_taken_in_a_long_round_is_told_at_once() -> None:

@@ -28,7 +28,7 @@ from automl.tracking.deliver.shared_delivery import (
     SUCCESSION_SECONDS,
     SharedConfirmations,
 )
-from automl.tracking.mlflow_store import ValueNotTakenError, open_client
+from automl.tracking.mlflow_store import NotDeliveredError, open_client
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import RunUpdate, StudyRef
 from automl.trial import CheckpointKind, Event
@@ -279,7 +279,7 @@ def test_a_dead_sweep_of_this_machine_is_not_waited_for(machines: Machines, show
     check_exact(shown, 1, 3)
     assert shown.artifacts("trial-00000") == {"last.pt": b"last of 0"}
     assert b.delivery.may_end() == ""
-    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(NotDeliveredError, match="lease of this delivery has ended"):
         a.confirmed.check()
 
 
@@ -293,7 +293,7 @@ def test_who_wakes_up_after_its_lease_writes_nothing_more(machines: Machines, sh
     a.runs.write = stops.at(a.runs.write)  # type: ignore[method-assign]
     machines.now += 2.5
     a.delivery.read()
-    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(NotDeliveredError, match="lease of this delivery has ended"):
         a.delivery.deliver()
     assert stops.trials == ["trial-00000"], "the one that it was stopped in"
     machines.turns("b")
@@ -340,7 +340,7 @@ def test_who_was_stopped_while_it_made_a_run_makes_no_second_one(
     stops = Stopped(machines, "a", others)
     a.runs.create = stops.at(a.runs.create)  # type: ignore[method-assign]
     a.delivery.read()
-    with pytest.raises(ValueNotTakenError, match="lease of this delivery has ended"):
+    with pytest.raises(NotDeliveredError, match="lease of this delivery has ended"):
         a.delivery.deliver()
     assert stops.trials == ["trial-00000"]
     machines.turns("b", "a")
@@ -357,11 +357,11 @@ def test_a_run_whose_maker_died_before_it_was_noted_is_found(
     machines.happens(*trial(0))
 
     def dies(trial: int, run_id: str) -> str:
-        raise ValueNotTakenError("as by kill -9")
+        raise NotDeliveredError("as by kill -9")
 
     a.confirmed.note_run = dies  # type: ignore[method-assign]
     a.delivery.read()
-    with pytest.raises(ValueNotTakenError, match="kill -9"):
+    with pytest.raises(NotDeliveredError, match="kill -9"):
         a.delivery.deliver()
     made = shown.run("trial-00000").info.run_id
     machines.lapse("a")
@@ -380,7 +380,7 @@ def test_a_run_that_was_purged_is_made_again(machines: Machines, shown: Shown) -
     machines["a"].turn()
     run = shown.run("trial-00000").info.run_id
     machines.run("UPDATE automl_runs SET run = 'purged'")
-    with pytest.raises(ValueNotTakenError, match="runs have vanished"):
+    with pytest.raises(NotDeliveredError, match="runs have vanished"):
         machines.turns("b")
     machines.turns("a", "b")
     check_exact(shown, 1, 3)
@@ -434,11 +434,11 @@ def test_a_trial_whose_end_was_taken_while_another_failed_is_done(
     def fails_once(run_id: str, update: RunUpdate, *, created: bool, study: Path) -> None:
         if update.name in failures:
             failures.clear()
-            raise ValueNotTakenError("a dead server")
+            raise NotDeliveredError("a dead server")
         write(run_id, update, created=created, study=study)
 
     a.runs.write = fails_once  # type: ignore[method-assign]
-    with pytest.raises(ValueNotTakenError, match="a dead server"):
+    with pytest.raises(NotDeliveredError, match="a dead server"):
         machines.turns("a")
     machines.turns("a")
     check_exact(shown, 2, 3)

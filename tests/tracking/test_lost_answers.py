@@ -19,7 +19,7 @@ from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
 from automl.tracking.deliver.study_delivery import EventLogDelivery
 from automl.tracking.mlflow_loading import set_delivery_environment
-from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.mlflow_store import NotDeliveredError
 from automl.tracking.tracking_uri import TrackingUri
 from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import check_exact, deliver, delivery
@@ -55,7 +55,7 @@ def test_a_create_whose_answer_is_lost_is_not_repeated(study: Path, shown: Shown
     with delivery(study, client=client) as delivering:
         delivering.read()
         for _ in range(2):
-            with pytest.raises(ValueNotTakenError, match="timeout"):
+            with pytest.raises(NotDeliveredError, match="timeout"):
                 delivering.deliver()
         delivering.deliver()
     assert client.n_lost == 2
@@ -72,7 +72,7 @@ def test_a_new_trials_create_whose_answer_is_lost_is_looked_for(study: Path, sho
         write(study, begin(0), report(0, 0))
         delivering.read()
         for _ in range(2):
-            with pytest.raises(ValueNotTakenError, match="timeout"):
+            with pytest.raises(NotDeliveredError, match="timeout"):
                 delivering.deliver()
         delivering.deliver()
     assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
@@ -134,7 +134,7 @@ def test_a_store_that_fails_over_everything_has_refused_nothing(study: Path, sho
     client = FailsOverLoss(shown.client.tracking_uri, 1000, over_all=True)
     with delivery(study, client=client, refusals=refusals) as delivering:
         delivering.read()
-        with pytest.raises(ValueNotTakenError, match="bad day"):
+        with pytest.raises(NotDeliveredError, match="bad day"):
             delivering.deliver()
         client.n_left = 0
         delivering.deliver()
@@ -166,7 +166,7 @@ def test_doubles_are_looked_for_until_the_server_answers(study: Path, shown: Sho
     runs = MlflowRuns(client, server, print)
     delivering = EventLogDelivery(study / "events.log", confirmed, runs, KeepCheckpoints.all)
     delivering.read()
-    with pytest.raises(ValueNotTakenError):
+    with pytest.raises(NotDeliveredError):
         delivering.deliver()
     assert delivering.offset == 0, "nothing is confirmed: a new process would look again"
     delivering.deliver()
@@ -196,7 +196,7 @@ def test_a_double_that_a_late_server_made_is_deleted(study: Path, shown: Shown) 
     write(study, sweep_started(), *trial(0))
     with delivery(study, client=AnswerIsLate(shown.client.tracking_uri)) as delivering:
         delivering.read()
-        with pytest.raises(ValueNotTakenError):
+        with pytest.raises(NotDeliveredError):
             delivering.deliver()
         delivering.deliver()
     assert sorted(run.info.run_name for run in shown.runs()) == [NAME, "trial-00000"]
@@ -219,7 +219,7 @@ def test_a_round_that_fails_leaves_less_if_some_was_taken(study: Path, shown: Sh
         delivering.read()
         left = [delivering.n_left]
         for _ in range(2):
-            with pytest.raises(ValueNotTakenError, match="timeout"):
+            with pytest.raises(NotDeliveredError, match="timeout"):
                 delivering.deliver()
             left.append(delivering.n_left)
     assert left == [4, 2, 2]

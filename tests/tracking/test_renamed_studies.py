@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.tracking.mlflow_store import ValueNotTakenError
+from automl.tracking.mlflow_store import NotDeliveredError
 from automl.tracking.view.run_update import StudyRef
 from automl.trial import SweepStarted
 from tests.flips import unsealed
@@ -104,7 +104,7 @@ def test_a_copy_gets_all_trials_as_runs_of_its_own(
     with delivery(study, ref=COPY) as delivering:
         delivering.read()
         if older_version:
-            with pytest.raises(ValueNotTakenError, match="vanished"):
+            with pytest.raises(NotDeliveredError, match="vanished"):
                 delivering.deliver()
             delivering.read()
         delivering.deliver()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from automl.config import KeepCheckpoints
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.record.texts import redact_settings, redact_text
 from automl.tracking.view.run_update import RunUpdate, StudyRef, clean_key, clean_params, clean_tags
 from automl.tracking.view.shared_view import shared_view_tag
@@ -226,7 +226,7 @@ def study_told(
 
 def study_updated(*events: SweepStarted | SweepEnded) -> RunUpdate:
     """What MLflow is told of the last of `events`."""
-    return StudyRun(fold_events(events), StudyRef(UUID, NAME)).update([events[-1]], "ann")
+    return StudyRun(record_from_events(events), StudyRef(UUID, NAME)).update([events[-1]], "ann")
 
 
 def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
@@ -328,7 +328,7 @@ def test_the_charts_begin_with_the_metric_of_all_trials() -> None:
 
 
 def test_a_trial_has_its_final_value_by_the_name_of_the_metric() -> None:
-    study = StudyRun(fold_events([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
+    study = StudyRun(record_from_events([sweep_started(**PORTFOLIO)]), StudyRef(UUID, NAME))
     update = study.trial_update(told(begin(0), finish(0)), 0)
     assert {p.name: p.value for p in update.metrics} == {"value": 0.25, "best_val_auc": 0.25}
     assert set(update.once) > {"value", "best_val_auc"}, "or one put back would stand twice"
@@ -398,7 +398,7 @@ def test_what_no_store_could_encode_is_replaced() -> None:
 
 def test_each_metric_of_several_is_told_with_its_final_value() -> None:
     settings = {"study.metric": "err, ms", "study.direction": "minimize, minimize"}
-    record = fold_events([SweepStarted(BEGUN, NAME, UUID, settings)])
+    record = record_from_events([SweepStarted(BEGUN, NAME, UUID, settings)])
     values = {"err": 0.5, "ms": 3.0}
     update = told(begin(3), FinishedOutcome(3, BEGUN, 0.5, (), values))
     shown = StudyRun(record, StudyRef(UUID, NAME)).trial_update(update, 3)

@@ -18,7 +18,7 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from automl.config import TrackingConfig
 from automl.tracking.deliver.artifacts import place_file
 from automl.tracking.deliver.study_delivery import MAX_SINGLE_SEARCHES
-from automl.tracking.mlflow_store import ValueNotTakenError, study_runs_address
+from automl.tracking.mlflow_store import NotDeliveredError, study_runs_address
 from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import CheckpointKind, FailedOutcome, MetricsReported, PrunedOutcome, TrialStarted
 from tests.tracking.conftest import Shown
@@ -362,7 +362,7 @@ def test_another_store_gets_the_whole_study(
     write(study, finish(1))
     with delivery(study, database="other.db") as delivering:
         delivering.read()
-        with pytest.raises(ValueNotTakenError, match="vanished"):
+        with pytest.raises(NotDeliveredError, match="vanished"):
             delivering.deliver()
         delivering.read()
         delivering.deliver()

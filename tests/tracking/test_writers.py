@@ -10,7 +10,7 @@ import pytest
 
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import write_all
-from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import NotDeliveredError, RunGoneError
 
 PATIENCE_SECONDS = 120.0
 
@@ -35,10 +35,10 @@ def test_one_that_is_not_taken_hinders_no_other(n_writers: int) -> None:
 
     def write(number: int) -> None:
         if number == 0:
-            raise ValueNotTakenError("not this one")
+            raise NotDeliveredError("not this one")
         written.append(number)
 
-    with pytest.raises(ValueNotTakenError, match="not this one"):
+    with pytest.raises(NotDeliveredError, match="not this one"):
         write_all(range(6), write, n_writers)
     assert sorted(written) == [1, 2, 3, 4, 5]
 
@@ -53,12 +53,12 @@ def failing(begun: list[int], error: Callable[[], Exception]) -> Callable[[int],
 
 def test_after_the_second_no_more_are_begun() -> None:
     begun = list[int]()
-    with pytest.raises(ValueNotTakenError):
-        write_all(range(100), failing(begun, ValueNotTakenError), 1)
+    with pytest.raises(NotDeliveredError):
+        write_all(range(100), failing(begun, NotDeliveredError), 1)
     assert begun == [0, 1]
     begun.clear()
-    with pytest.raises(ValueNotTakenError):
-        write_all(range(100), failing(begun, ValueNotTakenError), 4)
+    with pytest.raises(NotDeliveredError):
+        write_all(range(100), failing(begun, NotDeliveredError), 4)
     assert len(begun) <= 5, "those that were under way"
 
 
@@ -66,7 +66,7 @@ def test_a_store_that_is_gone_is_told_before_what_it_did_not_take() -> None:
     def write(number: int) -> None:
         if number == 1:
             raise RunGoneError("purged")
-        raise ValueNotTakenError("busy")
+        raise NotDeliveredError("busy")
 
     for n_writers in (1, 4):
         with pytest.raises(RunGoneError, match="purged"):

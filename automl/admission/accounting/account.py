@@ -40,7 +40,7 @@ class DeviceAccount:
     foreign_bytes: int
     hold_bytes: int
     idle_bytes: int
-    """The part of `hold_bytes` that idle processes of ours hold."""
+    """The part of `hold_bytes` that our idle processes hold."""
     pending_bytes: int
     headroom_bytes: int
     exclusive: bool
@@ -52,8 +52,7 @@ class DeviceAccount:
     n_processes: int
     """Number of processes that compute there, ours and others; 0 where any number may."""
     may_be_ours_bytes: int
-    """The most that contexts of ours, whose processes NVML does not know, add to
-    `foreign_bytes`."""
+    """The most that our contexts, whose processes NVML does not know, add to `foreign_bytes`."""
     kept_bytes: int = 0
     """Memory of a machine that is kept for its GPUs (`host_share.py`); 0 where nobody asked for
     it."""
@@ -137,8 +136,7 @@ def make_account(
 
 
 def _n_processes(device: DeviceSnapshot, page: DeviceLedgerPage, ours: set[ProcessId]) -> int:
-    """Return how many processes compute there; processes of ours that are not known yet count,
-    too."""
+    """Return how many processes compute there; our processes that are not known yet count, too."""
     if device.max_processes is None:
         return 0
     others = {ProcessId(device.address.node, p.pid) for p in device.processes if p.computes}
@@ -182,14 +180,14 @@ def visible_contexts(
 
 
 def context_bytes(device: DeviceId) -> int:
-    """Return the most that a new process of ours takes of the device besides its trials."""
+    """Return the most that a new process takes of the device besides its trials."""
     return 0 if device.on_host else CONTEXT_BOUND_BYTES
 
 
 def _used(
     device: DeviceSnapshot, reading: DeviceReading, trains: set[ProcessId]
 ) -> dict[ProcessId, _ProcessUsage]:
-    """Return the usage of each process of ours that trains or reports what it holds."""
+    """Return the usage of each of our processes that trains or reports what it holds."""
     before = reading.held_before_on(device.address)
     after = reading.held_after_on(device.address)
     pids = _by_process(device)

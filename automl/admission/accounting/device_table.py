@@ -5,7 +5,7 @@ device and for 8,000. An account is computed anew only if the reading shows a ch
 or its page of the ledger has changed.
 
 The rows are sorted by node, GPUs before the host, then by UUID. So the devices of one node and kind
-(a team) lie together, and of devices that are equal otherwise the first row is taken.
+(a team) lie together, and the first row is taken among devices that are otherwise equal.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class DeviceTable:
     """The devices of one sweep, by the last reading and ledger that were passed in. For the main
     thread.
 
-    All other inputs come with one of the two: faults and promises of other sweeps with the reading,
-    which changes with them; the memory of processes with the ledger.
+    All other inputs come with one of the two: faults and other sweeps' promises with the reading,
+    the memory of processes with the ledger.
     """
 
     addresses: list[DeviceId]
@@ -56,7 +56,7 @@ class DeviceTable:
     empty_room_bytes: Figures
     room_bytes: Figures
     given_back_bytes: Figures
-    """The most that idle processes of ours could give back."""
+    """The most that our idle processes could give back."""
     n_trials: Figures
     rank: Figures
     is_well: Mask
@@ -109,8 +109,8 @@ class DeviceTable:
         """Return the devices whose account may change with this reading; None: it shows other
         devices.
 
-        These are devices that the reading shows otherwise in a figure that counts, and devices on
-        which an awaited context may have come.
+        These are devices with a changed figure that counts, and devices on which an awaited context
+        may have come.
         """
         if reading is self._reading:
             return set()
@@ -170,7 +170,7 @@ class DeviceTable:
         return differing
 
     def _renew_snapshots(self, reading: DeviceReading, differing: Set[DeviceId]) -> None:
-        """Renew the snapshots in accounts of devices that differ in nothing that counts."""
+        """Renew the snapshots in the accounts of devices whose figures that count are unchanged."""
         for device in reading.devices:
             kept = self._accounts[device.address]
             if device is not kept.device and device.address not in differing:
@@ -226,8 +226,7 @@ class DeviceTable:
         return int(rows[figures[rows].argmax()])
 
     def keep_largest(self, mask: Mask, n_devices: int) -> Mask:
-        """Return of each node its devices of the largest size, on the nodes that have the
-        largest.
+        """Return the devices of the largest size of each node, on the nodes that have the largest.
 
         At least one team must have `n_devices` rows in the mask.
         """

@@ -8,9 +8,9 @@ Where trials train on the machine itself beside those on GPUs, both kinds count 
 one was promised and does not hold yet is no room for the other. A core and the memory of a process
 are kept for each GPU, used or not, so that no GPU waits for what the CPU has taken.
 
-Each machine of a cluster has its own sums, which `device_table.py` keeps by device. `HostRooms`
-adds up a machine only when a decision asks for it, since a cluster may have thousands.
-`placement_policy.py` decides by them, and `refusals.py` words the refusals.
+Each machine of a cluster has its own sums, which `device_table.py` keeps by device.
+`HostCapacities` adds up a machine only when a decision asks for it, since a cluster may have
+thousands. `placement_policy.py` decides by them, and `refusals.py` words the refusals.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class HostShare:
     n_on_host: int = 0
     """Number of trials that train on the machine itself."""
     n_coming: int = 0
-    """Number of trials of both sorts whose process the reading did not know, so it does not show
-    their load either."""
+    """Number of trials of both sorts whose process the reading did not know and whose load it does
+    not show."""
     coming_bytes: int = 0
     """The most main memory that processes of trials on GPUs will take in addition."""
     promised_bytes: int = 0
@@ -63,7 +63,7 @@ class HostShare:
 
 
 def gpu_process_bytes(ledger: LedgerSnapshot) -> int:
-    """Return the most main memory that a process which trains on a GPU takes, by what was seen."""
+    """Return the most main memory that a process which trains on a GPU was seen to take."""
     return ledger.host_peak_bytes or PROCESS_BOUND_BYTES
 
 
@@ -124,13 +124,13 @@ def reserve_host_for_gpus(
 def max_cpu_trials(n_cores: int, kept: HostReserve, share: HostShare) -> int:
     """Return how many of the places are left for trials on the machine itself.
 
-    On a machine with fewer cores than GPUs one is left as long as the GPUs have nothing to do.
+    A machine with fewer cores than GPUs leaves one core while the GPUs have nothing to do.
     """
     return max(0 if share.n_running else 1, n_cores - kept.n_cores)
 
 
 @dataclass(frozen=True)
-class HostRoom:
+class HostCapacity:
     """What a machine has left for one more trial on a GPU. The first trial may always start."""
 
     n_running: int = 0
@@ -161,7 +161,7 @@ def find_host_room(
     n_cores_allow: int,
     in_threads: bool,
     helpers_bytes: int = 0,
-) -> HostRoom:
+) -> HostCapacity:
     """Return what a machine has left for one more trial on a GPU.
 
     `in_threads`: trials take no processes of their own, so only their cores count. `helpers_bytes`
@@ -169,19 +169,19 @@ def find_host_room(
     """
     host = reading.hosts.get(node)
     if host is None or share.is_empty:
-        return HostRoom()
+        return HostCapacity()
     n_running = share.n_running + share.n_on_host
     load = (host.busy or 0.0) + share.n_coming / n_cores_allow
     has_cores = host.busy is None or n_running < n_cores_allow or load < BUSY
     if in_threads:
-        return HostRoom(n_running, has_cores)
+        return HostCapacity(n_running, has_cores)
     room_bytes = host.free_bytes - share.coming_bytes - share.promised_bytes - headroom_bytes
     held = reading.held_after_on(host_device_of(node))
     needed_bytes = gpu_process_bytes(ledger) + helpers_bytes
-    return HostRoom(n_running, has_cores, room_bytes, needed_bytes, held)
+    return HostCapacity(n_running, has_cores, room_bytes, needed_bytes, held)
 
 
-class HostRooms:
+class HostCapacities:
     """What each machine has for trials on its GPUs, and what these leave of it, for one
     decision."""
 
@@ -202,10 +202,10 @@ class HostRooms:
         """
         self._reading, self._ledger, self._limits = reading, ledger, limits
         self._share_of, self._idle, self._in_threads = share_of, idle, in_threads
-        self._rooms: dict[str, HostRoom] = {}
+        self._rooms: dict[str, HostCapacity] = {}
         self._kept: dict[str, HostReserve] = {}
 
-    def room(self, node: str) -> HostRoom:
+    def room(self, node: str) -> HostCapacity:
         """Return what the machine has left for one more trial on a GPU there."""
         if node not in self._rooms:
             self._rooms[node] = find_host_room(

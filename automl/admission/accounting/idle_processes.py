@@ -16,11 +16,11 @@ from automl.admission.accounting.account import DeviceAccount
 from automl.trial import DeviceId, ProcessId
 
 Idle: TypeAlias = Mapping[tuple[DeviceId, ...], Sequence[ProcessId]]
-"""Processes of ours in which nothing runs, by their devices."""
+"""Our processes in which nothing runs, by their devices."""
 
 
 class IdleProcesses:
-    """The idle processes, as a trial meets them that asks for a number of devices."""
+    """The idle processes, as seen by a trial that asks for a number of devices."""
 
     def __init__(self, idle: Idle, n_devices: int) -> None:
         self._idle, self._n_devices = idle, n_devices
@@ -42,8 +42,7 @@ class IdleProcesses:
         return {devices: here for devices, here in found if len(devices) == self._n_devices}
 
     def on_one(self) -> Iterator[DeviceId]:
-        """Yield the devices that a process has alone of which a trial of one device may reuse
-        one."""
+        """Yield the devices whose only process may be reused by a trial of one device."""
         if self._n_devices == 1:
             yield from (devices[0] for devices in self._idle if len(devices) == 1)
 

@@ -33,8 +33,8 @@ class Reservation:
     process: ProcessId | None = None
     """The process that trains it; None until it is known."""
     peaks_bytes: tuple[int, ...] = ()
-    """The most that it was seen to hold of each device, in the order of its shares; empty: not
-    seen."""
+    """The most memory that it was seen to hold on each device, in the order of its shares; empty:
+    not seen."""
     settled: bool = False
     """Whether the promise was shrunk to what was seen, which happens once."""
     number: int = 0
@@ -143,7 +143,7 @@ class LedgerSnapshot:
     """Pages that earlier snapshots have, too."""
     n_reservations: int = 0
     host_peak_bytes: int = 0
-    """The most main memory that a process of ours which trains on a GPU was seen to take."""
+    """The most main memory that one of our processes which trains on a GPU was seen to take."""
     changes: LedgerChanges = field(default_factory=LedgerChanges, compare=False)
     by_node: Mapping[str, frozenset[DeviceId]] = field(default_factory=dict)
     """Devices that have a page, by node."""
@@ -272,7 +272,7 @@ class Ledger:
                     self._await(device, process, context)
 
     def observe_peak(self, key: int, *peaks_bytes: int) -> None:
-        """Note what it was seen to hold of each of its devices, in their order."""
+        """Note what it was seen to hold on each of its devices, in their order."""
         with self._lock:
             reservation = self._reservations[key]
             before = reservation.peaks_bytes or (0,) * len(peaks_bytes)

@@ -66,7 +66,7 @@ def choose_alias(
     compare: Callable[[], ChampionComparison | str],
 ) -> ModelAlias:
     """Return the alias of a new version. `compare` returns how it does beside the champion on these
-    rows, or why nobody can tell."""
+    rows, or why it is unknown."""
     if champion is None:
         judged = f"scored on {unseen.words}" if unseen else _NO_ROWS
         return ModelAlias(CHAMPION, f"there is no champion yet to compare it with; {judged}")

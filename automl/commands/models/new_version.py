@@ -87,8 +87,8 @@ def score_on_unseen(
 def compare_with_champion(
     package: Path, download: Callable[[Path], Path], evaluation: EvaluationRows, config: Config
 ) -> ChampionComparison | str:
-    """Return by how much the study's metric of the export in `package` is above that of the
-    champion, which `download` brings into a folder; or why nobody can tell. Raises AutoMLError."""
+    """Return the difference in the study's metric between the export in `package` and the champion,
+    which `download` brings into a folder; or why it cannot be computed. Raises AutoMLError."""
     data, y = evaluation.dataset, evaluation.part.y
     rows = records_of_rows(evaluation.frame())
     try:

@@ -1,7 +1,7 @@
 """Decides which device computes the scores of `predict`: the CPU, or a GPU where that is faster.
 
-This cannot be known before: starting a GPU takes seconds, in which a small table is scored, and a
-small network is limited by reading its rows on any device. The first rows are therefore scored on
+This cannot be known in advance: a small table is scored in the seconds that a GPU takes to start,
+and reading the rows limits a small network on any device. The first rows are therefore scored on
 the CPU. If the others would take longer than the start of a GPU, the next rows are scored on it,
 and the faster device scores the rest. If the GPU fails, the CPU goes on, with a message.
 """

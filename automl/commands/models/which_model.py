@@ -353,8 +353,7 @@ def _members_warning(
 
 
 def network_builder(config: Config) -> NetworkBuilder | None:
-    """Return the function that builds a network of the user's own; None if the model file says
-    all."""
+    """Return the function that builds a user's own network; None if the model file says all."""
     from automl.in_trial.user_code import resolve_builder
 
     family = family_of(config)

@@ -28,8 +28,8 @@ from automl.data.dataset import (
     DISC_CLASSES,
     Dataset,
     DatasetPart,
+    DiscPart,
     Label,
-    PointPurpose,
     TableRows,
     Targets,
     make_disc,
@@ -397,9 +397,7 @@ def validation_part(
     Raises ConfigError for a table that cannot be read, or lacks columns.
     """
     if config.kind is DataKind.disc:
-        return make_disc(
-            config.n_validation, config.split_seed, PointPurpose.validation
-        ), DISC_CLASSES
+        return make_disc(config.n_validation, config.split_seed, DiscPart.validation), DISC_CLASSES
     config = replace(config, split_to=None)
     from automl.data.split import split_rows
     from automl.data.tables.table_sources import load_digits_source, load_table_source

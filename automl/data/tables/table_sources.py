@@ -22,7 +22,7 @@ import pandas as pd
 from automl.config import DataConfig, DataKind, Task
 from automl.data import cells
 from automl.data.columns import make_divided_columns
-from automl.data.dataset import PointPurpose, Targets, disc_frame, make_disc, spread_places
+from automl.data.dataset import DiscPart, Targets, disc_frame, make_disc, spread_places
 from automl.data.preprocessing import Preprocessing
 from automl.data.split import UNRELATED_ROWS, RelatedRows, RowSplit, take_related_columns
 from automl.data.tables.frames import Frame
@@ -240,7 +240,7 @@ def _frame(config: DataConfig) -> pd.DataFrame:
     match config.kind:
         case DataKind.disc:
             return disc_frame(
-                make_disc(config.n_validation, config.split_seed, PointPurpose.validation)
+                make_disc(config.n_validation, config.split_seed, DiscPart.validation)
             )
         case DataKind.digits:
             return load_digits_source().frame

@@ -116,7 +116,7 @@ class NodeAgent:
         self._executor = executor
         return isinstance(self._folder, SharedStudyFolder)
 
-    def tell(self, commands: m.CommandsTold) -> None:
+    def tell(self, commands: m.CommandBatch) -> None:
         """Carry out commands in the order of their numbers, waiting for earlier ones.
 
         Commands that were carried out already are skipped.
@@ -129,7 +129,7 @@ class NodeAgent:
             self._commands_lock.notify_all()
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandBatch
     ) -> m.PollAnswer:
         """Carry out commands, then return messages from number `n_taken` on, once there are some.
 
@@ -351,7 +351,7 @@ class ParentWatch:
     """Watches the process that started this one.
 
     On Linux the kernel reports its end at once. Ray ends the agent of a dead raylet within a
-    second, and the sweep has to learn of it before that.
+    second, and the sweep must learn of it first.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 1.0
 
 
-class HeadWatch:
+class ClusterHeadWatch:
     """Checks every second, in a thread, whether a head answers; start it once, `close` ends it."""
 
     def __init__(
@@ -192,7 +192,7 @@ class AgentActor:
         agent: NodeAgent = resolve_entry(self._target)(self._config)
         head: str = ray.get_runtime_context().gcs_address
         cause = f"the cluster's head was not reached for {WITHOUT_A_HEAD_SECONDS:g} s"
-        HeadWatch(
+        ClusterHeadWatch(
             lambda: accepts_connections(head), WITHOUT_A_HEAD_SECONDS, lambda: agent.end(cause)
         ).start()
         self._agent = agent
@@ -201,11 +201,11 @@ class AgentActor:
         return self._opened.set_up(entry, work)
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandBatch
     ) -> m.PollAnswer:
         return self._opened.poll(n_taken, echo_seconds, commands)
 
-    def tell(self, commands: m.CommandsTold) -> None:
+    def tell(self, commands: m.CommandBatch) -> None:
         self._opened.tell(commands)
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 The sweep has the whole cluster (`WholeCluster`), a whole cluster that can grow (`GrowingCluster` in
 `autoscaler.py`), or claims on a cluster that other jobs use, too (`ClaimedResources`, `ray.claim`).
-A claim is a whole GPU or a share of a node's CPUs. It is requested while the head of the queue
-waits for lack of it, and given back when no trial has run on it for a minute. Any number of trials
+A claim is a whole GPU or a share of a node's CPUs. The sweep requests it while the head of the
+queue waits for it, and gives it back when no trial has run on it for a minute. Any number of trials
 train on a claimed GPU, one on a share of CPUs. How Ray grants a claim is in `ray_resources.py`.
 """
 

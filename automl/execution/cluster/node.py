@@ -50,7 +50,7 @@ class CommandQueue:
         with self._changed:
             self._is_polling = False
 
-    def take_for_poll(self, n_replies: int) -> m.CommandsTold:
+    def take_for_poll(self, n_replies: int) -> m.CommandBatch:
         """Return the commands for the next poll, after waiting briefly for `n_replies` of them."""
         with self._changed:
             self._changed.wait_for(
@@ -60,7 +60,7 @@ class CommandQueue:
             self._changed.notify_all()
             return self._take()
 
-    def take_alone(self) -> m.CommandsTold | None:
+    def take_alone(self) -> m.CommandBatch | None:
         """Wait for commands that come during a poll, and return them; None after `end`."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or (self._is_polling and self._commands))
@@ -71,8 +71,8 @@ class CommandQueue:
             self._is_over = True
             self._changed.notify_all()
 
-    def _take(self) -> m.CommandsTold:
-        taken = m.CommandsTold(self._n_taken, tuple(self._commands))
+    def _take(self) -> m.CommandBatch:
+        taken = m.CommandBatch(self._n_taken, tuple(self._commands))
         self._n_taken += len(self._commands)
         self._commands.clear()
         return taken
@@ -110,7 +110,7 @@ class AgentConnection(Protocol):
         """
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandBatch
     ) -> tuple[m.PollAnswer, float]:
         """Call `NodeAgent.poll`; return its answer, and when the call was sent.
 
@@ -118,7 +118,7 @@ class AgentConnection(Protocol):
         AgentEndedError.
         """
 
-    def tell(self, commands: m.CommandsTold) -> None:
+    def tell(self, commands: m.CommandBatch) -> None:
         """Call `NodeAgent.tell`. Raises the same errors as `poll`, and is repeated like it."""
 
     def close(self) -> None:

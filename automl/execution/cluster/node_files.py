@@ -24,7 +24,7 @@ from automl.errors import ConfigError, StorageError
 from automl.execution.checkpoint_store import CheckpointStore
 from automl.execution.cluster.node_messages import Files
 from automl.record.disk import flush_folder, make_folder, open_replacing
-from automl.record.lease import OthersFolderError, TrialFolderFence
+from automl.record.lease import FolderTakenOverError, TrialFolderFence
 from automl.record.study_files import CONFIG_FILE, EVENTS_FILE, LOGS_FOLDER, trial_log_name
 from automl.trial import CheckpointWritten, TrialEvent, TrialOutcome, TrialSpec
 
@@ -48,7 +48,7 @@ def put_files(study: Path, files: Files, fences: Iterable[TrialFolderFence] = ()
         fence = next(
             (f for f in fences if path.is_relative_to(f.folder)), TrialFolderFence(path.parent, 0)
         )
-        with suppress(OthersFolderError):
+        with suppress(FolderTakenOverError):
             _put(path, content, fence)
 
 

@@ -126,7 +126,7 @@ ToAgent: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class CommandsTold:
+class CommandBatch:
     """Carries commands to an agent in their order."""
 
     first: int = 0

@@ -27,7 +27,7 @@ from automl.config.execution import AUTO_ADDRESS, LOCAL_ADDRESS, is_host_and_por
 from automl.errors import ConfigError
 from automl.execution.cluster import agent_actor
 from automl.execution.cluster import node_messages as m
-from automl.execution.cluster.agent_actor import RETRIED, AgentActor, HeadWatch
+from automl.execution.cluster.agent_actor import RETRIED, AgentActor, ClusterHeadWatch
 from automl.execution.cluster.claims import ResourceClaim
 from automl.execution.cluster.node import (
     AgentConnection,
@@ -82,7 +82,7 @@ class RayCluster:
         self._head: str = self._ray.get_runtime_context().gcs_address
         self._in_use = LibraryCallCount()
         self._lost: str | None = None
-        self._watch = HeadWatch(
+        self._watch = ClusterHeadWatch(
             lambda: agent_actor.accepts_connections(self._head), _WITHOUT_A_HEAD_SECONDS, self._lose
         )
         self._watch.start()
@@ -200,12 +200,12 @@ class _RayAgentConnection:
             return bool(shared)
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, commands: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, commands: m.CommandBatch
     ) -> tuple[m.PollAnswer, float]:
         answer, sent_seconds = self._call("poll", "poll", n_taken, echo_seconds, commands)
         return answer, sent_seconds
 
-    def tell(self, commands: m.CommandsTold) -> None:
+    def tell(self, commands: m.CommandBatch) -> None:
         self._call("tell", "tell", commands)
 
     def close(self) -> None:
@@ -302,7 +302,7 @@ class _RayAgentConnection:
 def _alive(ray: Any, head: str, in_use: LibraryCallCount) -> Sequence[Mapping[str, Any]]:
     """Return Ray's records of the living nodes; none where the cluster's head does not answer.
 
-    Nothing is known of any node then, and Ray would wait for the head until it ends this process.
+    No node is known then, and Ray would wait for the head until it ends this process.
     """
     from ray.exceptions import RayError
 

@@ -66,7 +66,7 @@ class CheckpointFiles(Protocol):
         contents: Mapping[str, Mapping[str, Any]],
         fence: TrialFolderFence | None = None,
     ) -> None:
-        """Write files, each whole or not at all. Raises StorageError and OthersFolderError."""
+        """Write files, each whole or not at all. Raises StorageError and FolderTakenOverError."""
 
     def load(self, path: Path) -> dict[str, Any]:
         """Return the content of a file. Raises FileNotFoundError and ValueError."""

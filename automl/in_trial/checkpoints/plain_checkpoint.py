@@ -36,8 +36,8 @@ def write_files(
 
     Each file is written beside its name, flushed and renamed. After the return, files and names are
     on disk; one flush of the folder serves all names. Raises StorageError if a file cannot be
-    written, and OthersFolderError if the folder no longer belongs to this attempt; the earlier file
-    then remains.
+    written, and FolderTakenOverError if the folder no longer belongs to this attempt; the earlier
+    file then remains.
     """
     path, fence = folder, fence or TrialFolderFence(folder, 0)
     try:

@@ -43,7 +43,7 @@ from automl.in_trial.reports.report_values import (
     refuse_too_many_tags,
 )
 from automl.in_trial.trial_context import TrialInterrupted, TrialPruned
-from automl.record.lease import OthersFolderError, TrialFolderFence
+from automl.record.lease import FolderTakenOverError, TrialFolderFence
 from automl.record.study_files import CHECKPOINT_NAMES
 from automl.trial import (
     CheckpointKind,
@@ -430,7 +430,7 @@ class TrialReports:
             if CheckpointKind.LAST in contents:
                 keep_previous(folder, goes_on=self.verdict is not Verdict.PRUNE)
             self._files.save(folder, files, TrialFolderFence(folder, self.spec.attempt))
-        except OthersFolderError:
+        except FolderTakenOverError:
             return  # another sweep has the trial, as the next verdict will say
         except StorageError as error:
             self.broken = error

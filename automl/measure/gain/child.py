@@ -1,4 +1,4 @@
-"""The work of the process of `gain`, which `automl.execution.child_calls.stream_confined` starts.
+"""The work of `gain`'s process, which `automl.execution.child_calls.stream_confined` starts.
 
 Trials run in the session that a worker has, with reports and checkpoints. They only end early, and
 their results go nowhere. For comparison, data can stay in main memory and go to the device batch by

@@ -1,8 +1,8 @@
 """Watches a trial's steps and reports, ends it when the time is up, and computes step times.
 
 A mark is the moment at which the device has finished all work so far: a time on the host, an event
-in the stream of a GPU. Waiting for a GPU after each step would time another training than the real
-one, in which the host runs ahead. The events are therefore read at the end.
+in the stream of a GPU. Waiting for a GPU after each step would not time the real training, in which
+the host runs ahead. The events are therefore read at the end.
 
 A shared machine stalls a process now and then, so times are medians. Medians of single steps would
 miss the stalls that every long stretch has. They are therefore taken over stretches
@@ -197,7 +197,7 @@ PASS_SECONDS = 0.25
 
 # A BaseException, which `except Exception` in an objective lets pass.
 class TimingOverError(BaseException):
-    """Raised in an objective of the user's when its time is up."""
+    """Raised in a user's objective when its time is up."""
 
 
 class ExecutionWatch:

@@ -49,7 +49,7 @@ N_STEPS = 3
 """The steps that a survey must see. The first makes the optimizer's state, the second trains beside
 that state, and the third repeats the second."""
 _N_PASSES = 3
-"""The passes over the training data after which an objective without reports was seen enough."""
+"""The passes over the training data that are enough for an objective without reports."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ A fake tensor stands for a tensor on the device; a real tensor is on the host. E
 operation makes is counted in `DeviceStorages`. Floats are not computed. Integers and booleans
 mostly come from the host (labels, lengths, masks, indices), decide sizes and cost nothing: their
 values are kept beside the fake tensor if all values that they follow from are known. An unknown
-integer is taken for the largest possible value, because a size should not be too small.
+integer counts as the largest possible value, so that no size is too small.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ways of running a model that are measured, on a CPU and on a GPU.
 
 A way with a file runs a possible export, by the reader of exports. The other ways are measured and
-shown, and cannot be exported. The ways of a GPU were never run on one so far; there, rows come from
-the host's memory and scores go back to it, as in a server of a model.
+shown, and cannot be exported. The ways for a GPU have not been run on one yet; rows come from the
+host's memory and scores go back to it, as when a model is served.
 """
 
 from __future__ import annotations

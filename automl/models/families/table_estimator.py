@@ -1,7 +1,7 @@
 """Holds what the heavy sides of scikit-learn's families share: training and prediction. No torch.
 
-`TableSide` is for families that fit a table round by round and report each round, `FeatureSide` for
-those that fit one-hot features in one go.
+`TableHeavySide` is for families that fit a table round by round and report each round,
+`FeatureHeavySide` for those that fit one-hot features in one go.
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ class _FitStoppedError(Exception):
 
 
 class TableEstimator:
-    """A `family.TrialEstimator` that lets a `TableSide` fit trials and limits their threads."""
+    """A `family.TrialEstimator` that lets a `TableHeavySide` fit trials and limits their
+    threads."""
 
-    def __init__(self, side: TableSide, setup: EstimatorSetup) -> None:
+    def __init__(self, side: TableHeavySide, setup: EstimatorSetup) -> None:
         self._side, self._setup = side, setup
 
     def __call__(self, trial: TrialContext) -> None:
@@ -322,7 +323,7 @@ def _metrics(data: Dataset, fitted: FittedRound, judged: JudgedTargets) -> dict[
     }
 
 
-class TableSide(ABC):
+class TableHeavySide(ABC):
     """A `family.HeavySide` whose models scikit-learn fits to a table."""
 
     def open_estimator(self, setup: EstimatorSetup) -> TableEstimator:
@@ -381,7 +382,7 @@ class FeatureModel(CpuModel, ABC):
         """Return the model as plain values for a checkpoint."""
 
 
-class FeatureSide(TableSide):
+class FeatureHeavySide(TableHeavySide):
     """A `family.HeavySide` that fits one-hot features in one go and reports once."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:

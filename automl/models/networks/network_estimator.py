@@ -37,7 +37,7 @@ from automl.trial import Params
 class NetworkEstimator:
     """A `family.TrialEstimator` that trains one network per trial, alone or in packs."""
 
-    def __init__(self, setup: EstimatorSetup, side: NetworkSide) -> None:
+    def __init__(self, setup: EstimatorSetup, side: NetworkHeavySide) -> None:
         self._setup, self._side, data = setup, side, setup.dataset
         self.problem = _problem_of(setup, side)
         self.data: TensorSource = data if isinstance(data, UserTensors) else DataOnDevices(data)
@@ -137,7 +137,7 @@ def _member(network: NetworkDescription, weights: Mapping[str, torch.Tensor]) ->
     return {"model": network.plain(), "weights": weights}
 
 
-def _problem_of(setup: EstimatorSetup, side: NetworkSide) -> TrainingProblem:
+def _problem_of(setup: EstimatorSetup, side: NetworkHeavySide) -> TrainingProblem:
     data, training, goal = setup.dataset, setup.training, setup.goal
     common = (setup.family, side, training.precision, training, goal)
     if isinstance(data, UserTensors):
@@ -160,7 +160,7 @@ def _problem_of(setup: EstimatorSetup, side: NetworkSide) -> TrainingProblem:
     )
 
 
-class NetworkSide(ABC):
+class NetworkHeavySide(ABC):
     """The heavy side of a family of networks, a `family.HeavySide` and a `NetworkFactory`.
 
     Each family has one instance, `SIDE`, in the module that its light side names.

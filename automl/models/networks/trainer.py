@@ -25,7 +25,7 @@ from automl.data.dataset import NetworkOutputs, Size, UserDataFacts
 from automl.data.features import Edges
 from automl.in_trial.goal import MIN_LOSS_GOAL, Patience, StudyGoal
 from automl.in_trial.reports import step_counter
-from automl.in_trial.seeds import RandomStream, stream_seed
+from automl.in_trial.seeds import SeedUse, derive_seed
 from automl.models.judged_rows import JudgedTargets, ReportScores
 from automl.models.networks.losses import (
     EvaluatedLoss,
@@ -274,7 +274,7 @@ class NetworkTrainer:
         self._patience = problem.patience(params, self._n_epoch_rows)
         self._shuffle = torch.Generator()  # on the CPU, so that every device draws the same order
         self.model = self.network.build(
-            problem.dtype, self._device, stream_seed(seed, RandomStream.WEIGHTS)
+            problem.dtype, self._device, derive_seed(seed, SeedUse.WEIGHTS)
         )
         self.splits_batch_norm = ranks.n_ranks > 1 and any(
             isinstance(part, _BatchNorm) for part in self.model.modules()
@@ -360,12 +360,12 @@ class NetworkTrainer:
 
     def _train(self, epoch: int, sums: torch.Tensor) -> None:
         train, step = self._data.train, epoch * self._n_epoch_steps
-        self._shuffle.manual_seed(stream_seed(self._seed, RandomStream.SHUFFLE, epoch))
+        self._shuffle.manual_seed(derive_seed(self._seed, SeedUse.SHUFFLE, epoch))
         drawing = epoch * self._ranks.n_ranks + self._ranks.rank
-        self.network.seed_draws(self.model, stream_seed(self._seed, RandomStream.DROPOUT, drawing))
+        self.network.seed_draws(self.model, derive_seed(self._seed, SeedUse.DROPOUT, drawing))
         self.model.train()
         order = draw_epoch_order(len(train), self._n_epoch_rows, self._shuffle)
-        seed = stream_seed(self._seed, RandomStream.ROWS, epoch)
+        seed = derive_seed(self._seed, SeedUse.ROWS, epoch)
         n_group, n_left, in_group = 0, len(order), 0
         # Trials in threads of one process would else share one backward thread per GPU.
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):

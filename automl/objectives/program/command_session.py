@@ -25,7 +25,11 @@ from automl.objectives.program import shared_files
 from automl.objectives.program.printed_metrics import FindMetrics, LineSplitter, make_metric_finder
 from automl.objectives.program.program_arguments import command_words, program_arguments
 from automl.objectives.program.program_flags import CommandSetup
-from automl.objectives.program.program_trial import ProgramLogSide, ProgramTrial, outcome_of_program
+from automl.objectives.program.program_trial import (
+    ProgramLogTarget,
+    ProgramTrial,
+    outcome_of_program,
+)
 from automl.objectives.program.running_program import (
     KeeperDiedError,
     ProgramEnd,
@@ -205,7 +209,7 @@ class CommandSession:
         env = os.environ | trial.environment
         with (
             self._inside.program(
-                ProgramLogSide(trial), foreign_program(argv), trial.record.ask
+                ProgramLogTarget(trial), foreign_program(argv), trial.record.ask
             ) as variables,
             self._keeper() as keeper,
             keeper.running(argv, {**env, **variables}, self._folder) as program,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from automl.record.disk import open_replacing
-from automl.record.lease import OthersFolderError, TrialFolderFence
+from automl.record.lease import FolderTakenOverError, TrialFolderFence
 from automl.record.study_files import BEST_CHECKPOINT_FILE
 from automl.record.trial_record import ERROR_SUFFIX
 from automl.trial import (
@@ -279,7 +279,7 @@ class RepeatEvents:
         if not best or not source.exists():
             return
         path, fence = folder / BEST_CHECKPOINT_FILE, TrialFolderFence(folder, trial.spec.attempt)
-        with suppress(OthersFolderError):
+        with suppress(FolderTakenOverError):
             with open(source, "rb") as file, open_replacing(path, fence.check) as copy:
                 shutil.copyfileobj(file, copy)
             step = trial.best_steps.get(best, 0)

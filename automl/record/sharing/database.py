@@ -43,7 +43,7 @@ class DatabaseAwayError(StorageError):
     """Raised when the database does not answer now; it may later."""
 
 
-class _SilentError(psycopg.OperationalError):
+class _ServerSilentError(psycopg.OperationalError):
     """Raised when the server does not even say that a statement took too long."""
 
 
@@ -55,10 +55,10 @@ class _Connection(psycopg.Connection):
     """
 
     def wait(self, gen: PQGen[T], *words: Any, **named: Any) -> T:
-        """Wait for an answer as psycopg does, but with a limit. Raises _SilentError."""
+        """Wait for an answer as psycopg does, but with a limit. Raises _ServerSilentError."""
         try:
             return super().wait(_with_time_limit(gen, PATIENCE_SECONDS), *words, **named)
-        except _SilentError:
+        except _ServerSilentError:
             self.pgconn.finish()  # else the end of the transaction would wait, too
             raise
 
@@ -71,7 +71,7 @@ def _with_time_limit(gen: PQGen[T], seconds: float) -> PQGen[T]:
         while True:
             ready = yield wants
             if not ready and time.monotonic() > ends:
-                raise _SilentError(f"no word from it for {seconds:g} s")
+                raise _ServerSilentError(f"no word from it for {seconds:g} s")
             wants = gen.send(ready)
     except StopIteration as end:
         result: T = end.value

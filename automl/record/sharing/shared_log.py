@@ -31,7 +31,7 @@ from automl.record.sharing import study_tables
 from automl.record.sharing.database import Database
 from automl.record.sharing.study_tables import StoredEvent
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyFold
+from automl.record.study_record import StudyRecordBuilder
 from automl.record.texts import parse_json
 from automl.trial import (
     Event,
@@ -101,10 +101,10 @@ class SharedEventLog(EventLog):
 
     def __init__(self, directory: Path, own: Path, copied: Iterable[Event]) -> None:
         """Open `own`, the file of the sweep's own lines; `copied` are the events of the copy."""
-        fold = StudyFold()
+        builder = StudyRecordBuilder()
         for event in copied:
-            fold.take(event)
-        super().__init__(StudyFiles(directory).events, AppendOnlyFile.open(own), fold)
+            builder.take(event)
+        super().__init__(StudyFiles(directory).events, AppendOnlyFile.open(own), builder)
         self._held_lock = threading.Lock()
         self._attempts: dict[int, int] = {}
         """The attempt of each trial that this sweep holds."""

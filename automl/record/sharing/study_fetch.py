@@ -25,7 +25,7 @@ from automl.record.sharing.shared_log import SharedLogCopy, readable_events, shi
 from automl.record.sharing.study_tables import OpenTrial, StoredStudy
 from automl.record.study_directory import StudyDirectory, read_study_place
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyFold, StudyRecord
+from automl.record.study_record import StudyRecord, StudyRecordBuilder
 from automl.trial import StudyEdited
 
 MAX_FETCHED_EVENTS = 10_000
@@ -86,7 +86,7 @@ def read_stored_studies(storage: str) -> Iterator[tuple[str, StudyRecord, Fetche
         with database.transaction() as cursor:
             names = study_tables.study_names(cursor) if study_tables.has_tables(cursor) else []
         for name in names:
-            stored, study, n_read = find_stored_study(database, name), StudyFold(), 0
+            stored, study, n_read = find_stored_study(database, name), StudyRecordBuilder(), 0
             while n_read < stored.n_events:
                 with database.transaction() as cursor:
                     events = study_tables.events_after(

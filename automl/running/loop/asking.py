@@ -28,7 +28,7 @@ from automl.running.loop.trial_queue import TrialQueue
 from automl.trial import Params
 
 LEARNING_SPACE = AdmissionRefusal(
-    "waiting: what the objective asks for is found out by one trial at a time", for_devices=False
+    "waiting: one trial at a time finds out what the objective asks for", for_devices=False
 )
 
 

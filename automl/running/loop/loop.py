@@ -50,7 +50,7 @@ from automl.running.loop.placing import TrialPlacer
 from automl.running.loop.ports import LoopPorts
 from automl.running.loop.retries import (
     FailureStreak,
-    MemoryObservations,
+    MeasuredMemoryForwarder,
     retry_after_death,
     retry_after_final_refusal,
 )
@@ -113,7 +113,7 @@ class SweepLoop:
             *(self.ports, self.requests, self.ledger, self.limits, self.process, self.executions),
             governor=self.governor,
         )
-        self._memory_seen = MemoryObservations(self.requests, self._placing, self.memory)
+        self._memory_seen = MeasuredMemoryForwarder(self.requests, self._placing, self.memory)
         self._lookahead = QueueBackfill(self.n_ahead, self.durations, self._placing, self._packing)
         self._lines = make_waiting_lines(self.chooser, self._placing, self.durations, self.n_ahead)
 

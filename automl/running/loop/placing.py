@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 
 from automl.admission.accounting.account import DeviceAccount, visible_contexts
 from automl.admission.accounting.device_table import DeviceTable
-from automl.admission.accounting.host_share import HostRooms
+from automl.admission.accounting.host_share import HostCapacities
 from automl.admission.accounting.ledger import Ledger, LedgerChanges
 from automl.admission.backfill import PlacementSituation
 from automl.admission.governor import SharingGovernor, shared_device
 from automl.admission.limits import AdmissionLimits
 from automl.admission.memory_caps import (
-    ShownPromises,
+    PromiseRetention,
     add_promises_elsewhere,
     coming_promises,
     memory_caps,
@@ -93,7 +93,7 @@ class TrialPlacer:
     _freed_seconds: dict[DeviceId, float] = field(default_factory=dict)
     """When an execution on each device was last reported over."""
     _last_freed_seconds: float = -math.inf
-    _lasting: ShownPromises = field(default_factory=ShownPromises)
+    _lasting: PromiseRetention = field(default_factory=PromiseRetention)
     _noted: LedgerChanges = field(default_factory=LedgerChanges)
     """Changes of the ledger up to the last reading that was noted."""
     _died_seconds: dict[DeviceId, float] = field(default_factory=dict)
@@ -238,7 +238,7 @@ class TrialPlacer:
         """Return how many trials each device takes. A host takes at least one once its GPUs have
         nothing to do."""
         ledger, share_of = self.ledger.snapshot(), self.table.host_share
-        hosts = HostRooms(reading, ledger, limits, share_of, idle={}, in_threads=True)
+        hosts = HostCapacities(reading, ledger, limits, share_of, idle={}, in_threads=True)
         return lambda device: max(min(1, limits.max_trials_on(device)), hosts.most_trials(device))
 
     @property

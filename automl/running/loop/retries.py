@@ -5,8 +5,8 @@ Running out of memory is no failure until nothing larger is left to try and no o
 blame. A trial first gets 1.5 times its request, then the largest device alone. There it has to run
 out twice while others hold about as little of it as they ever did.
 
-`FailureStreak` says when so many trials fail alike that the sweep should stop. `MemoryObservations`
-passes what trials were seen to hold on to later requests.
+`FailureStreak` says when so many trials fail alike that the sweep should stop.
+`MeasuredMemoryForwarder` passes what trials were seen to hold on to later requests.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def retry_after_final_refusal(
 
 
 @dataclass
-class MemoryObservations:
+class MeasuredMemoryForwarder:
     """Passes the measured memory of trials on to later requests. For the main thread."""
 
     requests: RequestMaker

@@ -26,8 +26,8 @@ from automl.record.study_requests import RequestAnswer, StudyRequest
 from automl.record.texts import counted
 from automl.record.trial_record import (
     LEASE_ENDED_CAUSE,
-    TrialFold,
     TrialRecord,
+    TrialRecordBuilder,
     is_value_returned,
 )
 from automl.search.study import AskedTrial, Study
@@ -106,9 +106,9 @@ class OutsideTrials:
         all its unfinished trials are given again. `record`: what `log` has; with its reports, if
         the study has several metrics."""
         self._study, self._log, self._metrics, self.only = study, log, metrics, only
-        self.trials: dict[int, TrialFold] = {}
+        self.trials: dict[int, TrialRecordBuilder] = {}
         """The leased trials by number."""
-        self.free: dict[int, TrialFold | None] = {}
+        self.free: dict[int, TrialRecordBuilder | None] = {}
         """The trials to give out next, in this order; None: nothing is logged of the trial yet."""
         self._exhausted = False
         for asked in study.interrupted():
@@ -118,11 +118,11 @@ class OutsideTrials:
         known = record.trials.get(number)
         if known is not None and known.state.is_final:
             return  # the study is told of it (`take_over_trials`)
-        fold = None if known is None else _fold_of(known, self._metrics)
-        if fold is not None and fold.lease_until is not None:
-            self.trials[number] = fold
-        elif self.only or (fold is not None and fold.lease_seconds is not None):
-            self.free[number] = fold
+        builder = None if known is None else _builder_of(known, self._metrics)
+        if builder is not None and builder.lease_until is not None:
+            self.trials[number] = builder
+        elif self.only or (builder is not None and builder.lease_seconds is not None):
+            self.free[number] = builder
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -214,10 +214,10 @@ class OutsideTrials:
             asked.number, now, asked.params, OUTSIDE_DEVICE, lease_seconds, request
         )
         self._log.append(started)
-        fold = self.free.pop(asked.number, None)
-        fold = fold or TrialFold(asked.number, now, {}, metrics=self._metrics)
-        fold.take(started)
-        self.trials[asked.number] = fold
+        builder = self.free.pop(asked.number, None)
+        builder = builder or TrialRecordBuilder(asked.number, now, {}, metrics=self._metrics)
+        builder.take(started)
+        self.trials[asked.number] = builder
 
     def _row(self, number: int) -> dict[str, Any]:
         trial = self.trials[number]
@@ -238,15 +238,15 @@ class OutsideTrials:
 
         A trial that has ended may be told the same again. Raises ConfigError and StorageError.
         """
-        fold = self.free.get(result.trial)
-        if fold is not None:  # its lease has ended, and nobody has asked for it since
+        builder = self.free.get(result.trial)
+        if builder is not None:  # its lease has ended, and nobody has asked for it since
             asked = AskedTrial(result.trial, self._study.params(result.trial))
-            self._start(asked, fold.lease_seconds or math.inf)
+            self._start(asked, builder.lease_seconds or math.inf)
         trial = self.trials.get(result.trial)
         if trial is None:
             return self._tell_again(result)
         reports = _reports_of(result, trial)
-        draft = _fold_of(trial.record(), self._metrics)
+        draft = _builder_of(trial.record(), self._metrics)
         for report in reports:
             draft.take(report)
         if result.state is not None:  # refused before anything is recorded
@@ -265,7 +265,7 @@ class OutsideTrials:
         end(outcome)
         return _answer_of_outcome(outcome)
 
-    def _report(self, trial: TrialFold, reports: Sequence[MetricsReported]) -> bool:
+    def _report(self, trial: TrialRecordBuilder, reports: Sequence[MetricsReported]) -> bool:
         """Record reports, and return whether the pruner would stop the trial."""
         for report in reports:
             if self._log.append(report):  # a step counts once
@@ -275,8 +275,8 @@ class OutsideTrials:
 
     def _give_back(self, outcome: TrialOutcome) -> None:
         self._log.append(outcome)
-        fold = self.free[outcome.trial] = self.trials.pop(outcome.trial)
-        fold.take(outcome)
+        builder = self.free[outcome.trial] = self.trials.pop(outcome.trial)
+        builder.take(outcome)
 
     def _tell_again(self, result: OutsideResult) -> RequestAnswer:
         """Answer what is told of a trial that is not outside (any more). Raises ConfigError."""
@@ -315,11 +315,15 @@ def _metrics(plain: Mapping[str, Any]) -> dict[str, float]:
     return {parse_metric_name(n): parse_metric_value(n, value) for n, value in plain.items()}
 
 
-def _fold_of(record: TrialRecord, metrics: StudyMetrics) -> TrialFold:
-    return TrialFold(**{f.name: getattr(record, f.name) for f in fields(record)}, metrics=metrics)
+def _builder_of(record: TrialRecord, metrics: StudyMetrics) -> TrialRecordBuilder:
+    return TrialRecordBuilder(
+        **{f.name: getattr(record, f.name) for f in fields(record)}, metrics=metrics
+    )
 
 
-def _outcome_of(result: OutsideResult, trial: TrialFold, metrics: StudyMetrics) -> TrialOutcome:
+def _outcome_of(
+    result: OutsideResult, trial: TrialRecordBuilder, metrics: StudyMetrics
+) -> TrialOutcome:
     """Return the outcome of a trial that ends. Raises ConfigError for one without a value."""
     number, now, state = result.trial, time.time(), result.state
     value = trial.best_value if result.value is None else result.value
@@ -351,7 +355,7 @@ def _outcome_of(result: OutsideResult, trial: TrialFold, metrics: StudyMetrics) 
 
 
 def _values_of(
-    result: OutsideResult, trial: TrialFold, metrics: StudyMetrics, value: float | None
+    result: OutsideResult, trial: TrialRecordBuilder, metrics: StudyMetrics, value: float | None
 ) -> dict[str, float]:
     """Return the trial's values by metric, as far as they are finite: those of the result, else of
     the report that counts, else the newest. Empty for a study with one metric."""

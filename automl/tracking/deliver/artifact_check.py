@@ -21,9 +21,9 @@ from automl.errors import ConfigError
 from automl.tracking.deliver.artifacts import is_folder_here, local_folder
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
 from automl.tracking.mlflow_store import (
+    NotDeliveredError,
     RunDeletedError,
     RunGoneError,
-    ValueNotTakenError,
     explain_error,
     repeat_lost,
     unusable_store_error,
@@ -53,7 +53,7 @@ def check_artifacts(
             return
         if known is None:  # else a later experiment of this name would get no other place
             runs.set_aside(experiment, f"{study.name} (refused: {experiment})")
-    except (MlflowException, ValueNotTakenError, RunDeletedError, RunGoneError) as error:
+    except (MlflowException, NotDeliveredError, RunDeletedError, RunGoneError) as error:
         raise unusable_store_error(uri, error) from error
     raise ConfigError(
         f"{uri}: this server takes no artifacts of study {study.name} ({refusal}): start it "

@@ -93,7 +93,7 @@ class DeliveryConfirmations:
             self._write_header()
 
     def check(self) -> None:
-        """Raise ValueNotTakenError when another process may write runs; called before a write."""
+        """Raise NotDeliveredError when another process may write runs; called before a write."""
 
     def note_completed(self, trials: Collection[int]) -> None:
         """Note trials that are delivered to their end; the offset says so in an unshared study."""

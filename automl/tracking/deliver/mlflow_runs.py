@@ -28,9 +28,9 @@ from automl.record.study_files import CHECKPOINTS_FOLDER, DELIVERY_LOG, PROGRAM_
 from automl.tracking.deliver.artifacts import ArtifactsElsewhereError, RunArtifacts
 from automl.tracking.mlflow_store import (
     DoubtfulCallError,
+    NotDeliveredError,
     RunDeletedError,
     RunGoneError,
-    ValueNotTakenError,
     ValueRefusedError,
     repeat_lost,
     translate_errors,
@@ -55,11 +55,11 @@ connections."""
 def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: int) -> None:
     """Call `write` for each number, in their order, by up to `n_writers` threads at a time.
 
-    A first ValueNotTakenError stops no other call, and is raised at the end. After a second one, or
+    A first NotDeliveredError stops no other call, and is raised at the end. After a second one, or
     any other error, no more calls begin, as the fault is not that of a single trial. Return or
     raise when every call that has begun has ended.
     """
-    not_taken: list[ValueNotTakenError] = []
+    not_taken: list[NotDeliveredError] = []
     others: list[BaseException] = []
 
     def attempt(number: int) -> None:
@@ -67,7 +67,7 @@ def write_all(numbers: Iterable[int], write: Callable[[int], None], n_writers: i
             return
         try:
             write(number)
-        except ValueNotTakenError as error:
+        except NotDeliveredError as error:
             not_taken.append(error)
         except BaseException as error:  # noqa: BLE001  # raised when all calls have ended
             others.append(error)
@@ -207,7 +207,7 @@ class MlflowRuns:
         try:
             if self._ask(self._client.get_experiment, experiment).tags.get(tag) != view:
                 self._ask(self._client.set_experiment_tag, experiment, tag, view)
-        except (ValueNotTakenError, RunDeletedError) as error:
+        except (NotDeliveredError, RunDeletedError) as error:
             logger.warning("the view of the runs is not shared: %s", error)
 
     def find(self, experiment: str, tags: Mapping[str, str], keep: str | None = None) -> str | None:
@@ -347,7 +347,7 @@ class MlflowRuns:
         try:
             tags = {STORE_TAG: uuid.uuid4().hex}
             return str(self._ask(self._client.create_experiment, name, tags=tags))
-        except ValueNotTakenError as error:
+        except NotDeliveredError as error:
             experiment = self.find_experiment(name)
             if experiment is None:
                 raise
@@ -400,7 +400,7 @@ class MlflowRuns:
     def _is_hopeless(self, run_id: str, value: Sequence[_Value], known: Sequence[_Value]) -> bool:
         """Return whether a doubtful value fails again and again while the store takes others.
 
-        False means that it was taken after all. Raise ValueNotTakenError when the store takes
+        False means that it was taken after all. Raise NotDeliveredError when the store takes
         nothing now.
         """
         for _ in range(N_PROOFS):

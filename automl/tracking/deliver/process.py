@@ -224,14 +224,14 @@ class _DeliveryLoop:
     def _deliver(self, *, everything: bool) -> bool | None:
         """Read and deliver events; return whether there may be more. None: it has to be repeated,
         as MLflow takes nothing, or the disk gives nothing."""
-        from automl.tracking.mlflow_store import ValueNotTakenError
+        from automl.tracking.mlflow_store import NotDeliveredError
 
         n_left = 0
         try:
             more = self._study.read()
             n_left = self._study.n_left
             self._study.deliver(everything=everything)
-        except (ValueNotTakenError, OSError) as error:
+        except (NotDeliveredError, OSError) as error:
             if not self._backoff_seconds:
                 logger.warning("MLflow does not take events: %s", error)
             self._send_offset()  # it may be lower: runs that have vanished are delivered again

@@ -30,7 +30,7 @@ from automl.tracking.deliver.artifacts import files_update
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations, LineCounter
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
 from automl.tracking.deliver.study_delivery import EventLogDelivery, RunWriter
-from automl.tracking.mlflow_store import RunGoneError, ValueNotTakenError
+from automl.tracking.mlflow_store import NotDeliveredError, RunGoneError
 from automl.tracking.view.run_update import StudyRef
 from automl.tracking.view.study_run import newest_study
 
@@ -73,14 +73,14 @@ class SharedConfirmations(DeliveryConfirmations):
 
     @contextmanager
     def transaction(self) -> Iterator[tuple[Cursor, StoreDeliverer]]:
-        """Run the block in a transaction. Raise ValueNotTakenError when the database fails."""
+        """Run the block in a transaction. Raise NotDeliveredError when the database fails."""
         try:
             if self._deliverer is None:
                 self._deliverer = self._find_deliverer()
             with self.database.transaction() as cursor:
                 yield cursor, self._deliverer
         except AutoMLError as error:
-            raise ValueNotTakenError(str(error)) from error
+            raise NotDeliveredError(str(error)) from error
 
     def _find_deliverer(self) -> StoreDeliverer:
         """Return this sweep as a deliverer to its store.
@@ -111,13 +111,13 @@ class SharedConfirmations(DeliveryConfirmations):
     def check(self) -> None:
         with self._lock:
             if self.term is None:
-                raise ValueNotTakenError(ENDED)
+                raise NotDeliveredError(ENDED)
             if self._clock() - self._renewed >= CHECK_SECONDS:
                 begun = self._clock()
                 with self.transaction() as (cursor, me):
                     if not delivery_tables.renew_lease(cursor, me, self.term):
                         self.term = None
-                        raise ValueNotTakenError(ENDED)
+                        raise NotDeliveredError(ENDED)
                 self._renewed = begun
 
     def begin(self, study: str, standing: DeliveryStanding) -> None:
@@ -203,7 +203,7 @@ class SharedStudyDelivery:
         if self._clock() - self._last_look >= LOOK_SECONDS:
             try:
                 self._look()
-            except ValueNotTakenError as error:  # `deliver` meets it again, and reports it
+            except NotDeliveredError as error:  # `deliver` meets it again, and reports it
                 logger.info("%s", error)
         return self._elected is not None and self._elected.read()
 
@@ -242,10 +242,10 @@ class SharedStudyDelivery:
     def deliver(self, *, everything: bool = True) -> None:
         """Write the runs if elected, and upload the files that are due.
 
-        Raise ValueNotTakenError or OSError when MLflow does not take them now: call again.
+        Raise NotDeliveredError or OSError when MLflow does not take them now: call again.
         """
         if self._standing is None:
-            raise ValueNotTakenError("the database of the study does not answer")
+            raise NotDeliveredError("the database of the study does not answer")
         if self._elected is not None:
             self._elected.deliver(everything=everything)
         if self._confirmed.experiment is not None:
@@ -265,7 +265,7 @@ class SharedStudyDelivery:
                     uploaded.append(file.trial)
         except RunGoneError as error:
             self._confirmed.reset()
-            raise ValueNotTakenError(f"runs have vanished: {error}") from error
+            raise NotDeliveredError(f"runs have vanished: {error}") from error
         finally:
             if uploaded:
                 with self._confirmed.transaction() as (cursor, me):
@@ -292,7 +292,7 @@ class SharedStudyDelivery:
         try:
             with self._confirmed.transaction() as (cursor, me):
                 rest = delivery_tables.undelivered_counts(cursor, me)
-        except ValueNotTakenError as error:
+        except NotDeliveredError as error:
             return str(error) if self._has_stalled(None) else None
         if rest.n_open and not rest.n_own and (self._elected is None or rest.upto >= end):
             return ""  # others are there to deliver the rest
@@ -321,7 +321,7 @@ class SharedStudyDelivery:
             self._confirmed.copy(self._study.uuid, standing, known)
             self._confirmed.set_term(None, self._clock())
             self._confirmed.confirm(min(standing.upto, self._log_size()))
-        except ValueNotTakenError as error:
+        except NotDeliveredError as error:
             logger.warning("%s", error)  # the lease ends by itself
         finally:
             self._confirmed.database.close()

@@ -20,14 +20,14 @@ from pathlib import Path
 from automl.config import KeepCheckpoints
 from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyFold
+from automl.record.study_record import StudyRecordBuilder
 from automl.tracking.deliver.artifacts import add_own_files, without_removed_files
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns, write_all
 from automl.tracking.mlflow_store import (
+    NotDeliveredError,
     RunDeletedError,
     RunGoneError,
-    ValueNotTakenError,
     repeat_lost,
 )
 from automl.tracking.view.run_update import RunUpdate, StudyRef
@@ -70,7 +70,7 @@ class RunWriter:
         """Write the update to the run.
 
         `created` says that the run was created for this very update. Raise RunGoneError or
-        ValueNotTakenError.
+        NotDeliveredError.
         """
         self._confirmed.check()
         self.store_files(experiment, run_id, update, created=created)
@@ -138,10 +138,10 @@ class EventLogDelivery:
 
     def _learn_confirmed_part(self, fresh_from: int | None = None) -> None:
         """Learn the events up to the confirmed offset, without delivering them again."""
-        self._sweeps = StudyFold()
-        """Fold of the sweeps' events alone: its record is made in each round."""
-        self._all = StudyFold()
-        """Fold of all events, for the view of the best trials."""
+        self._sweeps = StudyRecordBuilder()
+        """Builder of the record of the sweeps' events alone, which is made in each round."""
+        self._all = StudyRecordBuilder()
+        """Builder of the record of all events, for the view of the best trials."""
         self._study_open = False
         self._values = StudyValues(StudyFiles(self._log.parent))
         self._trials: dict[int, TrialRun] = {}
@@ -192,7 +192,7 @@ class EventLogDelivery:
     def deliver(self, *, everything: bool = True) -> None:
         """Deliver the events that were read, and confirm them; young trials may wait.
 
-        With `everything` no trial waits. Raise ValueNotTakenError or OSError when MLflow does not
+        With `everything` no trial waits. Raise NotDeliveredError or OSError when MLflow does not
         take events now: call again.
         """
         if self._study is None or not (sweeps := self._sweeps.record()).sweeps:
@@ -203,7 +203,7 @@ class EventLogDelivery:
         except RunGoneError as error:
             self._confirmed.reset()
             self._learn_confirmed_part()
-            raise ValueNotTakenError(
+            raise NotDeliveredError(
                 f"runs have vanished, all is delivered again: {error}"
             ) from error
         self._confirmed.confirm(min(self._pending_from.values(), default=self._offset))
@@ -413,7 +413,7 @@ class EventLogDelivery:
         """Create a run for the trial; return whether it is the one that the trial keeps."""
         try:
             return self._writer.create(experiment, trial.number, update)
-        except ValueNotTakenError:
+        except NotDeliveredError:
             trial.fresh = False
             self._with_doubles.add(trial.number)
             raise

@@ -27,7 +27,7 @@ from automl.record.study_files import (
     CONFIG_FILE,
     PLOTS_FOLDER,
 )
-from automl.record.study_record import StudyRecord, edit_lines, fold_events
+from automl.record.study_record import StudyRecord, edit_lines, record_from_events
 from automl.record.texts import counted
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, metrics_from_settings
 from automl.tracking.view.run_update import (
@@ -382,7 +382,9 @@ def _point(
 
 def newest_study(log: Path) -> StudyRef | None:
     """Return the study that the log's last sweep worked on; None if no sweep has begun."""
-    study = fold_events(event for event, _ in read_events(log) if isinstance(event, SweepStarted))
+    study = record_from_events(
+        event for event, _ in read_events(log) if isinstance(event, SweepStarted)
+    )
     if not study.sweeps:
         return None
     return StudyRef(study.uuid, study.name, study.former_names)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from automl.config import KeepCheckpoints
 from automl.record.study_files import CHECKPOINT_NAMES, StudyFiles
 from automl.record.texts import cut_text, cut_text_middle
-from automl.record.trial_record import TrialFold, TrialRecord
+from automl.record.trial_record import TrialRecord, TrialRecordBuilder
 from automl.tracking.view.run_update import (
     CAUSE_TAG,
     MAX_TAG_CHARACTERS,
@@ -77,7 +77,7 @@ class TrialRun:
         self.number = first.trial
         self.fresh = fresh
         """Whether no earlier process can have made the run."""
-        self._fold = TrialFold(first.trial, first.time)
+        self._fold = TrialRecordBuilder(first.trial, first.time)
         self._infinite: set[str] = set()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from automl.execution.cluster import agent_actor
-from automl.execution.cluster.agent_actor import HeadWatch
+from automl.execution.cluster.agent_actor import ClusterHeadWatch
 from automl.execution.cluster.node import AgentEndedError, NodeDeadError
 from automl.execution.cluster.ray_cluster import _RayAgentConnection
 from automl.execution.cluster.ray_resources import LibraryCallCount
@@ -18,7 +18,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.now, self.is_there = 0.0, True
-        self.watch = HeadWatch(
+        self.watch = ClusterHeadWatch(
             lambda: self.is_there, PATIENCE_SECONDS, lambda: None, lambda: self.now
         )
 
@@ -54,7 +54,7 @@ def test_who_was_stopped_finds_a_head_that_was_silent_before_and_is_there_now() 
 
 def test_of_a_head_that_is_gone_it_is_told() -> None:
     told = threading.Event()
-    watch = HeadWatch(lambda: False, 0.0, told.set)
+    watch = ClusterHeadWatch(lambda: False, 0.0, told.set)
     watch.start()
     assert told.wait(300)
     watch.close()

@@ -52,13 +52,13 @@ class Lossy:
         return self.agent.set_up(entry, work)
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, told: m.CommandBatch
     ) -> tuple[m.PollAnswer, float]:
         polled = self.agent.poll(n_taken, echo_seconds, told)
         self._lose("poll", n_taken, echo_seconds)
         return polled, polled.arrived_seconds
 
-    def tell(self, told: m.CommandsTold) -> None:
+    def tell(self, told: m.CommandBatch) -> None:
         self.agent.tell(told)
         self._lose("tell", told.first)
 
@@ -134,7 +134,7 @@ def test_reports_that_nobody_judges_are_not_waited_for(tmp_path: Path) -> None:
     begin(agent, tmp_path, "report_without_pause")
     heard: list[m.ToSweep] = []
     while not any(isinstance(message, m.ExecutionOver) for message in heard):
-        heard += agent.poll(len(heard), None, m.CommandsTold(1)).messages
+        heard += agent.poll(len(heard), None, m.CommandBatch(1)).messages
     noted = [
         event for message in heard if isinstance(message, m.EventsNoted) for event in message.events
     ]
@@ -158,9 +158,9 @@ def test_a_checkpoint_is_waited_for_unless_its_trial_has_ended(tmp_path: Path) -
     while not (
         asked := [message for message in heard if isinstance(message, m.EventsAwaitingVerdict)]
     ):
-        heard += agent.poll(len(heard), None, m.CommandsTold(1)).messages
+        heard += agent.poll(len(heard), None, m.CommandBatch(1)).messages
     assert waiting.is_alive()
-    agent.tell(m.CommandsTold(1, [m.CallReplied(asked[0].call, {})]))
+    agent.tell(m.CommandBatch(1, [m.CallReplied(asked[0].call, {})]))
     waiting.join(60)
     assert not waiting.is_alive()
     agent.end("the test is over")
@@ -199,23 +199,23 @@ def test_an_agent_whose_sweep_is_not_heard_ends_its_workers(
     left = threading.Event()
     agent = NodeAgent(lambda held: DeviceReading(0.0), 0.1, leave=left.set)
     worker = hanging_in(agent, tmp_path)
-    polled = agent.poll(0, None, m.CommandsTold(1))
-    polled = agent.poll(0, polled.lease_clock_seconds, m.CommandsTold(1))
+    polled = agent.poll(0, None, m.CommandBatch(1))
+    polled = agent.poll(0, polled.lease_clock_seconds, m.CommandBatch(1))
     assert left.wait(300), "and then itself"
     has_ended(worker)
-    assert agent.poll(0, None, m.CommandsTold(1)).ended is not None
+    assert agent.poll(0, None, m.CommandBatch(1)).ended is not None
 
 
 def begin(agent: NodeAgent, folder: Path, act: str) -> None:
     agent.set_up(ENTRY, m.NodeSetup(WorkerLimits(max_workers=1), str(folder), "marker", "none"))
     spec = TrialSpec(0, {"act": act}, str(folder / "0"), 0)
-    agent.tell(m.CommandsTold(0, [m.BeginExecution(0, [spec], 1, on("here"), {})]))
+    agent.tell(m.CommandBatch(0, [m.BeginExecution(0, [spec], 1, on("here"), {})]))
 
 
 def hanging_in(agent: NodeAgent, folder: Path) -> int:
     """The process of a trial there that hangs."""
     begin(agent, folder, "hang")
-    told = m.CommandsTold(1)
+    told = m.CommandBatch(1)
     while not any(
         isinstance(message, m.EventsNoted) for message in agent.poll(0, None, told).messages
     ):
@@ -234,7 +234,7 @@ def test_an_agent_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
         begin(agent, tmp_path, "finish")
         heard: list[m.ToSweep] = []
         while not any(isinstance(message, m.ExecutionOver) for message in heard):
-            heard += agent.poll(len(heard), None, m.CommandsTold(1)).messages
+            heard += agent.poll(len(heard), None, m.CommandBatch(1)).messages
         assert [*(tmp_path / "own").glob("automl-*")]
         end(agent)
         assert end is NodeAgent.close or left.wait(300)
@@ -264,13 +264,13 @@ class Dying:
         return True
 
     def poll(
-        self, n_taken: int, echo_seconds: float | None, told: m.CommandsTold
+        self, n_taken: int, echo_seconds: float | None, told: m.CommandBatch
     ) -> tuple[m.PollAnswer, float]:
         if self.dies.wait(0.05):
             raise AgentEndedError("it died")
         return m.PollAnswer(n_taken, (), 0.0, 0.0, None, {}, {}), 0.0
 
-    def tell(self, told: m.CommandsTold) -> None:
+    def tell(self, told: m.CommandBatch) -> None:
         pass
 
     def close(self) -> None:
@@ -381,7 +381,7 @@ def test_an_agent_without_a_head_ends_its_workers(
     agent.end("the cluster's head was not reached")
     assert left.wait(300), "and then itself"
     has_ended(worker)
-    assert agent.poll(0, None, m.CommandsTold(1)).ended == "the cluster's head was not reached"
+    assert agent.poll(0, None, m.CommandBatch(1)).ended == "the cluster's head was not reached"
 
 
 def test_nobody_waits_for_the_end_of_a_lost_agent_but_the_next_one_and_the_cluster() -> None:

@@ -33,10 +33,10 @@ def test_a_call_for_news_takes_along_what_there_is() -> None:
     telling = CommandQueue()
     telling.put(STOP)
     telling.put(KILL)
-    assert telling.take_for_poll(0) == m.CommandsTold(0, (STOP, KILL))
+    assert telling.take_for_poll(0) == m.CommandBatch(0, (STOP, KILL))
     telling.note_answer()
     telling.put(STOP)
-    assert telling.take_for_poll(0) == m.CommandsTold(2, (STOP,))
+    assert telling.take_for_poll(0) == m.CommandBatch(2, (STOP,))
 
 
 def test_replies_are_waited_for_and_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_replies_are_waited_for_and_only_so_many(monkeypatch: pytest.MonkeyPatch
     wait([asked], timeout=0.2)
     assert not asked.done()
     telling.put(KILL)
-    assert asked.result(60) == m.CommandsTold(0, (STOP, KILL))
+    assert asked.result(60) == m.CommandBatch(0, (STOP, KILL))
 
 
 def test_a_command_goes_by_itself_only_while_a_call_for_news_is_on_its_way() -> None:
@@ -55,9 +55,9 @@ def test_a_command_goes_by_itself_only_while_a_call_for_news_is_on_its_way() -> 
     telling.put(STOP)
     alone = beside(telling.take_alone)
     assert not alone.done(), "the next call takes it along"
-    assert telling.take_for_poll(0) == m.CommandsTold(0, (STOP,))
+    assert telling.take_for_poll(0) == m.CommandBatch(0, (STOP,))
     telling.put(KILL)
-    assert alone.result(60) == m.CommandsTold(1, (KILL,))
+    assert alone.result(60) == m.CommandBatch(1, (KILL,))
     telling.note_answer()
     late = beside(telling.take_alone)
     telling.put(STOP)
@@ -71,8 +71,8 @@ def test_an_agent_does_nothing_before_what_was_numbered_before_it(tmp_path: Path
     agent = NodeAgent(lambda held: DeviceReading(0.0), 0.1, leave=lambda: None)
     work = m.NodeSetup(WorkerLimits(max_workers=1), str(tmp_path), "marker", "none")
     agent.set_up(ProcessEntry("tests.execution.objectives:open_scripted"), work)
-    later = beside(lambda: agent.tell(m.CommandsTold(1, [KILL])))
+    later = beside(lambda: agent.tell(m.CommandBatch(1, [KILL])))
     assert not later.done()
-    agent.tell(m.CommandsTold(0, [STOP]))
+    agent.tell(m.CommandBatch(0, [STOP]))
     later.result(60)
     agent.close()

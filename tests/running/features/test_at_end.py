@@ -21,7 +21,7 @@ from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.family import Family
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.record.trial_record import TrialRecord
 from automl.running.features.feature import SweepClock
 from automl.running.features.refit_at_end import (
@@ -124,7 +124,7 @@ def searched(*, interrupted: bool = False, finished: bool = True) -> TrialRecord
     for step, loss in enumerate((0.4, 0.3, 0.2, 0.3)):
         events.append(MetricsReported(0, 102.0 + 2 * step, step, {"val_loss": loss}))
     events += [FinishedOutcome(0, 108.0, 0.2)] * finished
-    return fold_events(events).trials[0]
+    return record_from_events(events).trials[0]
 
 
 def test_a_trial_is_repeated_to_its_best_epoch() -> None:
@@ -182,7 +182,9 @@ def test_a_sweep_on_a_slow_machine_ends_in_time(
 
 
 def test_one_from_after_the_last_trial_stays(tmp_path: Path) -> None:
-    record = fold_events([SweepStarted(0.0, "a", "u", {}), TrialStarted(0, 1.0, {}, "cpu"), ENDED])
+    record = record_from_events(
+        [SweepStarted(0.0, "a", "u", {}), TrialStarted(0, 1.0, {}, "cpu"), ENDED]
+    )
     assert not is_refit_newest(tmp_path, record)
     file = StudyFiles(tmp_path).refit
     for seconds, is_it in ((99, False), (101, True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.running.features.ensemble import (
     MAX_MODELS,
     N_OF_EACH,
@@ -31,7 +31,7 @@ def said(metric: str, members: dict[int, float]) -> str:
         events.append(MetricsReported(number, 2.0, 0, {metric: 0.5}))
         events.append(FinishedOutcome(number, 3.0, 0.5))
     made = EnsembleBuilt(9.0, 1000, members, {"loss": 0.25, "error": 0.125}, {})
-    return ensemble_lines(made, fold_events(events), "family", Path("studies/s"))[0]
+    return ensemble_lines(made, record_from_events(events), "family", Path("studies/s"))[0]
 
 
 def test_of_each_family_some_models_are_looked_at_however_many_are_better() -> None:
@@ -63,17 +63,17 @@ def test_the_best_trial_is_measured_as_the_ensemble_is() -> None:
         events.append(MetricsReported(number, 2.0, 0, {"val_loss": value}))
         events.append(FinishedOutcome(number, 3.0, value))
     made = EnsembleBuilt(9.0, 9, {0: 0.5, 1: 0.5}, {"loss": 0.25}, {}, {0: {"loss": 0.2}})
-    record = fold_events([*events, made])
+    record = record_from_events([*events, made])
     assert ensemble_lines(made, record, None, Path("studies/s"))[0].endswith(
         "the best trial's loss is 0.2"
     )
     assert record.best_ensemble is None, "the best trial is better"
-    assert fold_events([*events, replace(made, alone={})]).best_ensemble is not None
+    assert record_from_events([*events, replace(made, alone={})]).best_ensemble is not None
 
 
 def test_where_its_pictures_are_is_said(tmp_path: Path) -> None:
     made = EnsembleBuilt(9.0, 1000, {0: 1.0}, {"loss": 0.25}, {})
-    record = fold_events([SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})])
+    record = record_from_events([SweepStarted(0.0, "s", "u", {"study.metric": "val_loss"})])
     assert len(ensemble_lines(made, record, None, tmp_path)) == 2
     (tmp_path / "plots").mkdir()
     said = ensemble_lines(made, record, None, tmp_path)[-1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.running.loop.messages import WaitingTrial
 from automl.running.loop.trial_paces import DevicePaceModel
 from automl.trial import (
@@ -135,7 +135,7 @@ def test_an_earlier_sweep_tells_what_steps_took() -> None:
     ]
     probes = [PaceMeasured(1.5, CPU, 1e4 * small, 0.02), PaceMeasured(1.5, CPU, 1e5 * small, 0.2)]
     chooser = DevicePaceModel(_work, frozenset(DeviceKind))
-    chooser.learn(fold_events([SWEEP, *told, *probes]))
+    chooser.learn(record_from_events([SWEEP, *told, *probes]))
     found = chooser.paces.seconds(TrainingWork(1000, small), CPU)
     large = chooser.paces.seconds(TrainingWork(1, 1e4 * small), CPU)
     assert found is not None
@@ -155,7 +155,7 @@ def test_what_is_learned_is_noted_for_the_record() -> None:
     chooser = DevicePaceModel(_work, frozenset(DeviceKind), note=note)
     Stepping(MACHINE, planned, limits=LIMITS, own_processes=True, chooser=chooser).run()
     again = DevicePaceModel(_work, frozenset(DeviceKind))
-    again.learn(fold_events([SWEEP, *noted]))
+    again.learn(record_from_events([SWEEP, *noted]))
     assert len(noted) < 40, "not at each reading"
     for kind in DeviceKind:
         before, after = (c.paces.seconds(_work({"plan": 1}), kind) for c in (chooser, again))
@@ -182,6 +182,6 @@ def test_of_unknown_work_a_whole_trial_of_an_earlier_sweep_counts() -> None:
     ]
     packed = [TrialStarted(1, 1.0, {"plan": 0}, "cpu"), MemoryPeakMeasured(1, 3.0, 7, n_lanes=4)]
     chooser = DevicePaceModel(lambda params: None, frozenset(DeviceKind))
-    chooser.learn(fold_events([*events, *packed, FinishedOutcome(1, 99.0, 0.5)]))
+    chooser.learn(record_from_events([*events, *packed, FinishedOutcome(1, 99.0, 0.5)]))
     assert chooser.paces.seconds(None, CPU) == 42.0
     assert chooser.paces.seconds(None, GPU) is None

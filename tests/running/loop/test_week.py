@@ -8,7 +8,7 @@ import pytest
 
 from tests.running.loop.long_week import DAY, HOUR, WeekPlan, grown_objects, live_through
 
-PER_TRIAL = {"FinishedOutcome", "TrialFold", "TrialRecord"}
+PER_TRIAL = {"FinishedOutcome", "TrialRecordBuilder", "TrialRecord"}
 """What the record and its view keep of each trial."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from automl.config import CodeChange, Config, ObjectiveConfig, ObjectiveKind
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
-from automl.record.study_record import StudyRecord, fold_events
+from automl.record.study_record import StudyRecord, record_from_events
 from automl.running.opening.parts import changed_code_note
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy
@@ -30,7 +30,7 @@ def begun(*sweeps: tuple[Mapping[str, str], int]) -> StudyRecord:
         events.append(SweepStarted(0.0, "s", "u", {}, code=code, n_trials=number))
         events += [TrialStarted(n, 0.0, {}, "cpu") for n in range(number, number + n_trials)]
         number += n_trials
-    return fold_events(events)
+    return record_from_events(events)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from automl.config import AutoSetting, DataConfig, ObjectiveConfig, ObjectiveKind
 from automl.config.commands import RefitConfig
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.running.prepare.refit_task import RefitTask
 from automl.running.prepare.resume_command import resume_command
 from automl.running.refit.refit_study import TrainRowCounts
@@ -94,7 +94,7 @@ def checked(*values: float | None) -> list[Event]:
 
 
 def test_the_best_gives_params_and_length() -> None:
-    record = fold_events(checked(2.0, 1.0))
+    record = record_from_events(checked(2.0, 1.0))
     task, n_rows = take_best_checked(TASK, WINNER, record, SIZES)
     (found,) = task.members
     assert n_rows == SIZES.now, "its best step is one of these"
@@ -106,6 +106,6 @@ def test_the_best_gives_params_and_length() -> None:
 
 
 def test_where_none_has_a_value_the_winner_stays_as_it_was() -> None:
-    record = fold_events(checked(None, None))
+    record = record_from_events(checked(None, None))
     assert take_best_checked(TASK, WINNER, record, SIZES) == (TASK, None)
     assert check_summary(WINNER, record, SIZES).endswith("no value. Taken: the params as they were")

@@ -9,7 +9,7 @@ import pytest
 
 from automl.config import Config, DataConfig, DataKind, RefitConfig
 from automl.models.families.mlp.family import MLPFamily
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.record.trial_record import TrialRecord
 from automl.running.prepare.refit_task import RefitTask
 from automl.running.refit.refit_study import TrainRowCounts, as_single_family, refit_epochs
@@ -59,7 +59,7 @@ def trials(*each: tuple[Params, int]) -> list[TrialRecord]:
         events.append(TrialStarted(number, 0.0, params, "cpu"))
         events.append(MetricsReported(number, 0.0, n_epochs - 1, {"val_rmse": 1.0}))
         events.append(FinishedOutcome(number, 1.0, 1.0))
-    return list(fold_events(events).trials.values())
+    return list(record_from_events(events).trials.values())
 
 
 MEMBERS = trials((TREES, 3), (HEAVY, 10), (LIGHT, 6))

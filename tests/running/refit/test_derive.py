@@ -23,7 +23,7 @@ from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.networks.network_family import WarmUp
 from automl.objectives.training_plan import RefitTraining
-from automl.record.study_record import fold_events
+from automl.record.study_record import record_from_events
 from automl.running.prepare.identity_settings import flat_settings
 from automl.running.prepare.refit_task import RefitTask, refuse_unfit_settings
 from automl.running.prepare.resume_command import resume_command, resume_command_from_settings
@@ -57,7 +57,7 @@ CONFIG = Config(
     sampler=IndependentSampler(),
     pruner=NoPruner(),
 )
-RECORD = fold_events(
+RECORD = record_from_events(
     [
         SweepStarted(0.0, "a", "u", {"study.metric": "loss"}),
         TrialStarted(0, 0.0, {"lr": 0.5, "batch_size": 32}, "cpu"),

@@ -18,7 +18,7 @@ from automl.errors import ConfigError
 from automl.models.families.auto.family import AutoFamily
 from automl.objectives.training_plan import MemberTraining, RefitTraining
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyRecord, fold_events
+from automl.record.study_record import StudyRecord, record_from_events
 from automl.record.trial_record import TrialRecord
 from automl.running.prepare.identity_settings import identity_settings
 from automl.running.prepare.refit_task import RefitTask, make_refit_task
@@ -71,7 +71,7 @@ def searched() -> StudyRecord:
             MetricsReported(number, 0.0, s, {"val_rmse": loss}) for s, loss in enumerate(losses)
         ]
         events.append(FinishedOutcome(number, 1.0, min(losses)))
-    return fold_events(events)
+    return record_from_events(events)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def tried(*ends: tuple[Params, str]) -> dict[int, TrialRecord]:
             events.append(FailedOutcome(number, 1.0, "x"))
         if end == "interrupted":
             events.append(InterruptedOutcome(number, 1.0, "x"))
-    return dict(fold_events(events).trials)
+    return dict(record_from_events(events).trials)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_members_are_known_by_their_trials() -> None:
 
 
 def test_the_closing_table_tells_of_members_by_weight() -> None:
-    again = fold_events(
+    again = record_from_events(
         [
             SweepStarted(0.0, "r", "u", {"study.metric": "train_loss"}),
             *(TrialStarted(n, 0.0, params, "cpu") for n, params in enumerate((TREES, MLP, MLP))),

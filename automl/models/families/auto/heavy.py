@@ -55,7 +55,7 @@ class AutoEstimator:
             return self._opened[name]
 
 
-class AutoSide:
+class AutoHeavySide:
     """The `family.HeavySide` of `model=auto`; model files name the family that a trial chose."""
 
     def open_estimator(self, setup: EstimatorSetup) -> AutoEstimator:
@@ -67,4 +67,4 @@ class AutoSide:
         raise ValueError("no model is of the family auto: each says its own")
 
 
-SIDE = AutoSide()
+SIDE = AutoHeavySide()

@@ -22,8 +22,8 @@ from automl.data.scoring.metrics import Floats
 from automl.models.families.boosting.family import CatBoostParams
 from automl.models.families.boosting.heavy import (
     VIEWS,
+    BoostingHeavySide,
     BoostingReporter,
-    BoostingSide,
 )
 from automl.models.families.table_estimator import OnRound, TrialFit, row_weights
 from automl.models.families.tree_arrays import (
@@ -43,7 +43,7 @@ _MISSING_RIGHT = "AsTrue"
 """CatBoost's word for a column whose missing cells count as larger than all numbers."""
 
 
-class CatBoostSide(BoostingSide):
+class CatBoostHeavySide(BoostingHeavySide):
     """The `family.HeavySide` of trees that CatBoost grows."""
 
     def grow(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
@@ -167,4 +167,4 @@ def _tree(
     )
 
 
-SIDE = CatBoostSide()
+SIDE = CatBoostHeavySide()

@@ -34,7 +34,7 @@ from automl.models.families.table_estimator import (
     FittedRound,
     ModelGraph,
     OnRound,
-    TableSide,
+    TableHeavySide,
     TrialFit,
     single_class_scores,
 )
@@ -105,7 +105,7 @@ class BoostingModel(CpuModel):
         }
 
 
-class BoostingSide(TableSide):
+class BoostingHeavySide(TableHeavySide):
     """The `family.HeavySide` of gradient boosted trees."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
@@ -298,4 +298,4 @@ def unfitted_boosting(trial_fit: TrialFit) -> Any:
     )
 
 
-SIDE = BoostingSide()
+SIDE = BoostingHeavySide()

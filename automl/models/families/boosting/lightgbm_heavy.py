@@ -16,8 +16,8 @@ from automl.data.dataset import Places
 from automl.models.families.boosting.family import LightGBMParams
 from automl.models.families.boosting.heavy import (
     VIEWS,
+    BoostingHeavySide,
     BoostingReporter,
-    BoostingSide,
 )
 from automl.models.families.table_estimator import OnRound, TrialFit, row_weights
 from automl.models.families.tree_arrays import (
@@ -38,7 +38,7 @@ _DEFAULT_LEFT, _MISSING_SHIFT, _MISSING_IS_NAN = 2, 2, 2
 value of the number that says that the column had missing cells in training."""
 
 
-class LightGBMSide(BoostingSide):
+class LightGBMHeavySide(BoostingHeavySide):
     """The `family.HeavySide` of trees that LightGBM grows."""
 
     def grow(self, trial_fit: TrialFit, on_round: OnRound, present: Places) -> None:
@@ -136,4 +136,4 @@ def _numbers(entries: Mapping[str, str], name: str, kind: type) -> Any:
     return np.array(entries.get(name, "").split(), dtype=kind)
 
 
-SIDE = LightGBMSide()
+SIDE = LightGBMHeavySide()

@@ -33,7 +33,7 @@ from automl.models.families.table_estimator import (
     ClassScoreLayout,
     FittedRound,
     OnRound,
-    TableSide,
+    TableHeavySide,
     TrialFit,
     finite_array,
 )
@@ -206,7 +206,7 @@ def _open_tabpfn(model: FoundationModel, path: Path, is_classification: bool) ->
 _ESTIMATORS = {"tabicl": _open_tabicl, "tabpfn": _open_tabpfn}
 
 
-class FoundationSide(TableSide):
+class FoundationHeavySide(TableHeavySide):
     """The `family.HeavySide` of foundation models."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
@@ -262,4 +262,4 @@ def _model_of(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> FoundationMode
     )
 
 
-SIDE = FoundationSide()
+SIDE = FoundationHeavySide()

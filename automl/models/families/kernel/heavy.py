@@ -24,8 +24,8 @@ from automl.models.families.kernel.family import KERNEL_KINDS, MAX_OWN, MAX_ROWS
 from automl.models.families.linear.heavy import fit_logistic
 from automl.models.families.table_estimator import (
     ClassScoreLayout,
+    FeatureHeavySide,
     FeatureModel,
-    FeatureSide,
     ModelGraph,
     TrialFit,
     finite_array,
@@ -299,7 +299,7 @@ class KernelModel(FeatureModel):
         }
 
 
-class KernelSide(FeatureSide):
+class KernelHeavySide(FeatureHeavySide):
     """The `family.HeavySide` of kernel models."""
 
     def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelModel:
@@ -400,4 +400,4 @@ def _constant_model(trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> KernelMo
     return KernelModel(trial_fit.params.kind, np.ones(width), x[:1], nothing, slopes, bias, classes)
 
 
-SIDE = KernelSide()
+SIDE = KernelHeavySide()

@@ -14,8 +14,8 @@ from automl.config import Task
 from automl.data.scoring.metrics import Floats
 from automl.models.families.table_estimator import (
     ClassScoreLayout,
+    FeatureHeavySide,
     FeatureModel,
-    FeatureSide,
     ModelGraph,
     TrialFit,
     finite_array,
@@ -57,7 +57,7 @@ class LinearModel(FeatureModel):
         return {"weights": self.weights, "bias": self.bias, "classes_seen": self.classes.plain()}
 
 
-class LinearSide(FeatureSide):
+class LinearHeavySide(FeatureHeavySide):
     """The `family.HeavySide` of linear models."""
 
     def fit_features(self, trial_fit: TrialFit, x: npt.NDArray[np.float32]) -> LinearModel:
@@ -104,4 +104,4 @@ def fit_logistic(
     return np.ascontiguousarray(fit.coef_.T, dtype=np.float64), fit.intercept_.astype(np.float64)
 
 
-SIDE = LinearSide()
+SIDE = LinearHeavySide()

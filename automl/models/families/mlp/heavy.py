@@ -20,7 +20,7 @@ from automl.models.families.mlp.network import (
 )
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
-from automl.models.networks.network_estimator import NetworkSide
+from automl.models.networks.network_estimator import NetworkHeavySide
 from automl.models.networks.packs.mlp_trainer import MLPPackTrainer
 from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
@@ -31,7 +31,7 @@ MAX_LAYERS = 10_000
 NetworkT = TypeVar("NetworkT", bound=MLPNetwork)
 
 
-class MLPSide(NetworkSide):
+class MLPHeavySide(NetworkHeavySide):
     """The `family.HeavySide` of the built-in network."""
 
     def network(self, problem: TrainingProblem, params: MLPParams) -> MLPNetwork:
@@ -104,4 +104,4 @@ def check_weights(network: NetworkT, weights: Mapping[str, torch.Tensor]) -> Net
     return network
 
 
-SIDE = MLPSide()
+SIDE = MLPHeavySide()

@@ -23,7 +23,7 @@ from automl.models.model_file import (
     is_positive_size,
     parse_params,
 )
-from automl.models.networks.network_estimator import NetworkSide
+from automl.models.networks.network_estimator import NetworkHeavySide
 from automl.models.networks.packs.module_trainer import ModulePackTrainer
 from automl.models.networks.tensors import DataTensors
 from automl.models.networks.trainer import TrainingProblem
@@ -93,7 +93,7 @@ MAX_DIMENSIONS = 16
 """Largest number of dimensions of a row in a model file."""
 
 
-class PythonSide(NetworkSide):
+class PythonHeavySide(NetworkHeavySide):
     """The `family.HeavySide` of a user's network."""
 
     def network(self, problem: TrainingProblem, params: ModuleParams) -> UserNetwork:
@@ -127,4 +127,4 @@ class PythonSide(NetworkSide):
         return ModulePackTrainer(problem, key, data, device=device)
 
 
-SIDE = PythonSide()
+SIDE = PythonHeavySide()

@@ -25,7 +25,7 @@ from automl.models.families.mlp.network import (
 from automl.models.families.tabm.family import MAX_MEMBERS, TabMFamily
 from automl.models.family import NetworkBuilder
 from automl.models.model_file import check_content, is_positive_size
-from automl.models.networks.network_estimator import NetworkSide
+from automl.models.networks.network_estimator import NetworkHeavySide
 from automl.models.networks.trainer import TrainingProblem
 
 
@@ -130,7 +130,7 @@ class TabMNetwork(MLPNetwork):
         return shapes | {"last": (k, n_last, n_outputs), "last_bias": (k, 1, n_outputs)}
 
 
-class TabMSide(NetworkSide):
+class TabMHeavySide(NetworkHeavySide):
     """The `family.HeavySide` of batch ensembles."""
 
     def network(self, problem: TrainingProblem, params: MLPParams) -> TabMNetwork:
@@ -153,4 +153,4 @@ class TabMSide(NetworkSide):
         )
 
 
-SIDE = TabMSide()
+SIDE = TabMHeavySide()

@@ -19,7 +19,7 @@ from automl.models.families.table_estimator import (
     FittedRound,
     ModelGraph,
     OnRound,
-    TableSide,
+    TableHeavySide,
     TrialFit,
 )
 from automl.models.families.table_family import check_tree_width, n_tree_columns
@@ -85,7 +85,7 @@ def forest_outputs(mean: Floats, task: Task) -> Floats:
     return scores
 
 
-class TreesSide(TableSide):
+class TreesHeavySide(TableHeavySide):
     """The `family.HeavySide` of forests."""
 
     def fit(self, trial_fit: TrialFit, on_round: OnRound) -> None:
@@ -276,4 +276,4 @@ def unfitted_forest(trial_fit: TrialFit, number: int) -> Any:
     )
 
 
-SIDE = TreesSide()
+SIDE = TreesHeavySide()

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from automl.config import Precision
-from automl.in_trial.seeds import RandomStream, stream_seed
+from automl.in_trial.seeds import SeedUse, derive_seed
 from automl.models.families.mlp.family import PLAIN_ENCODING
 from automl.models.families.mlp.network import MLPNetwork, bins_for
 from automl.models.networks.network import NetworkDescription
@@ -131,7 +131,7 @@ class MLPLanePlaces(LanePlaces[MLPLayout]):
         self._totals.zero_()
         for lane, dropout in zip(self.lanes, self._dropouts, strict=True):
             if dropout.rate > 0:
-                seed = stream_seed(lane.seed, RandomStream.DROPOUT, lane.epoch)
+                seed = derive_seed(lane.seed, SeedUse.DROPOUT, lane.epoch)
                 dropout.generator.manual_seed(seed)
 
     def find_gradients(self, rows: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from automl.in_trial.seeds import RandomStream, stream_seed
+from automl.in_trial.seeds import SeedUse, derive_seed
 from automl.models.families.python.family import ModuleKey, ModuleParams
 from automl.models.networks.losses import EvaluatedLoss
 from automl.models.networks.network import NetworkDescription
@@ -44,7 +44,7 @@ class ModulePackTrainer(PackTrainer):
         super().__init__(problem, key.batch_size, data, device=device)
         self._data = data
         self._network = problem.network(ModuleParams(arguments=key.arguments))
-        seed = stream_seed(0, RandomStream.WEIGHTS)
+        seed = derive_seed(0, SeedUse.WEIGHTS)
         self._skeleton = self._network.build(problem.dtype, self._device, seed)
         ema_decay = 0.5 if key.averages else 0.0
         self._ghost_params = ModuleParams(
@@ -100,7 +100,7 @@ class ModulePackTrainer(PackTrainer):
     def _probe(self) -> None:
         """Raise ValueError, or what `vmap` raises, if packed steps differ from single ones."""
         module = self._network.build(
-            self.problem.dtype, self._device, stream_seed(1, RandomStream.WEIGHTS)
+            self.problem.dtype, self._device, derive_seed(1, SeedUse.WEIGHTS)
         )
         kept = self._skeleton.state_dict()
         for name, buffer in self._skeleton.named_buffers():

@@ -20,7 +20,7 @@ import torch
 from automl.config import LearningRateSchedule
 from automl.in_trial.goal import Patience
 from automl.in_trial.reports import step_counter
-from automl.in_trial.seeds import RandomStream, stream_seed
+from automl.in_trial.seeds import SeedUse, derive_seed
 from automl.models.judged_rows import ReportScores
 from automl.models.networks.network import NetworkDescription
 from automl.models.networks.network_family import TrainingParams
@@ -362,7 +362,7 @@ class PackTrainer(ABC):
         """Return the order (K, N) of the training rows for each lane."""
         orders = torch.empty(len(lanes), self._n_train, dtype=torch.int64)
         for lane, order in zip(lanes, orders, strict=True):
-            self._shuffle.manual_seed(stream_seed(lane.seed, RandomStream.SHUFFLE, lane.epoch))
+            self._shuffle.manual_seed(derive_seed(lane.seed, SeedUse.SHUFFLE, lane.epoch))
             if lane.fold is None:
                 torch.randperm(self._n_train, generator=self._shuffle, out=order)
                 continue
@@ -394,6 +394,6 @@ class PackTrainer(ABC):
         return self._places
 
     def _first_state(self, network: NetworkDescription, seed: int) -> dict[str, Any]:
-        weights_seed = stream_seed(seed, RandomStream.WEIGHTS)
+        weights_seed = derive_seed(seed, SeedUse.WEIGHTS)
         module = network.build(self.problem.dtype, torch.device("cpu"), weights_seed)
         return {"weights": module.state_dict()}
