@@ -492,12 +492,21 @@ assert device_accounts(config)
                 *("psycopg", "automl.record.sharing", "ray", "automl.execution.cluster"),
             },
         ),
+        ("import automl.commands.report", {"torch", "mlflow", "pandas", "sklearn", "optuna"}),
         (
             NAME_INTEGRATIONS,
             {"torch", "lightning", "transformers", "skorch", "lightgbm", "xgboost", "sklearn"},
         ),
     ],
-    ids=["composing", "asking", "placing", "showing devices", "sweeping", "naming integrations"],
+    ids=[
+        "composing",
+        "asking",
+        "placing",
+        "showing devices",
+        "sweeping",
+        "reporting",
+        "naming integrations",
+    ],
 )
 def test_loads_nothing_heavy(doing: str, forbidden: set[str], tmp_path: Path) -> None:
     code = f"{doing}\nimport sys\nprint([m for m in {sorted(forbidden)} if m in sys.modules])"

@@ -39,7 +39,7 @@ STOPPED = "AUTOML_TESTS_STOPPED"
 MESSAGE_BYTES = 128 * 1024
 _LOADED = {
     DELIVERER: (DELIVERER, "automl.tracking.deliver.study_delivery"),
-    PROGRAM: ("torch", "automl.running.run_sweep", "automl.cli.command_steps", "hydra"),
+    PROGRAM: ("tests.preloaded", "automl.running.run_sweep", "automl.cli.command_steps", "hydra"),
 }
 """What a fork of each kind begins with: imported, and never run."""
 _STATELESS = ("automl.config", "automl.errors", "automl.trial")

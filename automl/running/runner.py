@@ -205,7 +205,12 @@ class SweepRunner:
             parts.config.study, parts.directory.path, self.loop.handle
         )
         self._steering = StudySteering(
-            *(parts, self.loop, self.carrier, self._start_conditions, self._end, self.tell)
+            parts=parts,
+            loop=self.loop,
+            carrier=self.carrier,
+            start_conditions=self._start_conditions,
+            end_trial=self._end,
+            tell=self.tell,
         )
 
     def _open_asker(self, ports: LoopPorts) -> TrialAsker:

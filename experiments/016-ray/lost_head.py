@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_ray import agents, of_ray
 from tests.execution.cluster.clusters import ray_cluster
@@ -44,7 +44,9 @@ def play(folder: Path) -> tuple[dict[str, float], int | None]:
     with ray_cluster(2) as cluster:
         program, records = Program(folder), Records(folder, "headless")
         words = ("study.name=headless", "study.n_trials=200", "tracking.store=none")
-        sweep = program.start_module("automl", *words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start_module(
+            "automl", *words, *of_ray(program, cluster), *objective_words("counts")
+        )
         sweep.wait_until(lambda: records.n_lines() > 12 and all_work(), "some reports")
         ours, workers = agents(), [worker for agent in agents() for worker in of_agent(agent)]
         cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)

@@ -26,34 +26,34 @@ def reading(*devices: DeviceId, free: int = 24 * GB) -> DeviceReading:
     return DeviceReading(1.0, tuple(DeviceSnapshot(d, "x", 24 * GB, free) for d in devices))
 
 
-def of(now: DeviceReading, ledger: Ledger) -> Caps:
+def compute_caps(now: DeviceReading, ledger: Ledger) -> Caps:
     promised = ledger.snapshot()
     return memory_caps(DeviceTable().update(now, promised, GB), promised, promised.pages)
 
 
 def test_who_is_alone_is_not_capped() -> None:
     ledger = ledger_of(placed("GPU-a", 5 * GB), placed("GPU-b", 24 * GB, exclusive=True))
-    assert of(reading(A, B), ledger) == {0: {}, 1: {}}
+    assert compute_caps(reading(A, B), ledger) == {0: {}, 1: {}}
 
 
 def test_neighbours_may_take_what_is_promised_to_nobody_besides_their_promise() -> None:
     ledger = ledger_of(placed("GPU-a", 5 * GB), placed("GPU-a", 8 * GB), placed("GPU-b", GB))
-    found = of(reading(A, B), ledger)
+    found = compute_caps(reading(A, B), ledger)
     assert found == {0: {A: 15 * GB}, 1: {A: 18 * GB}, 2: {}}
 
 
 def test_what_one_took_of_it_is_no_others() -> None:
     ledger = ledger_of(placed("GPU-a", 5 * GB), placed("GPU-a", 8 * GB))
     ledger.observe_peak(0, 12 * GB)
-    assert of(reading(A), ledger) == {0: {A: 15 * GB}, 1: {A: 11 * GB}}
+    assert compute_caps(reading(A), ledger) == {0: {A: 15 * GB}, 1: {A: 11 * GB}}
 
 
 def test_strangers_leave_the_promise() -> None:
     ledger = ledger_of(placed("GPU-a", 5 * GB), placed("GPU-a", 0))
-    found = of(reading(A, free=2 * GB), ledger)
+    found = compute_caps(reading(A, free=2 * GB), ledger)
     assert found == {0: {A: 5 * GB}, 1: {A: 1}}, "0 would be no cap"
 
 
 def test_on_the_host_nothing_is_capped() -> None:
     ledger = ledger_of(placed(HOST_UUID, 5 * GB), placed(HOST_UUID, GB))
-    assert of(reading(LOCAL_HOST), ledger) == {0: {}, 1: {}}
+    assert compute_caps(reading(LOCAL_HOST), ledger) == {0: {}, 1: {}}

@@ -28,7 +28,7 @@ def test_what_is_the_same_is_not_spoken_of() -> None:
 def test_another_option_is_taken_with_its_values() -> None:
     here = config("random", {}, "s3://bucket/a")
     overrides, notes = compare_with_stored("x", BEGUN, here, ["study.name=x"])
-    words = ["sampler=tpe", "sampler.constant_liar=true", "sampler.n_startup_trials=10"]
+    words = ["sampler=tpe", "sampler.n_startup_trials=10", "sampler.constant_liar=true"]
     assert overrides == words
     assert notes == [f"{' '.join(words)}: as study x was begun, which this sweep joins"]
 

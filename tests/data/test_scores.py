@@ -122,16 +122,16 @@ def log_shares(outputs: Floats) -> Floats:
 
 @pytest.mark.parametrize("n_classes", [2, 5, 0])
 def test_a_weight_is_how_often_a_row_counts(n_classes: int) -> None:
-    def of(places: np.ndarray) -> JudgedPredictions:
+    def predictions_at(places: np.ndarray) -> JudgedPredictions:
         if n_classes:
             return ClassPredictions(outputs[places], y[places])
         return ValuePredictions(outputs[places], y[places], 2.0)
 
     outputs, y = of_classes(n_classes, 40) if n_classes else of_values(40)
     weights = RNG.integers(0, 4, (3, 40))
-    found = of(np.arange(40)).scores(weights.astype(np.float64))
+    found = predictions_at(np.arange(40)).scores(weights.astype(np.float64))
     for place, counts in enumerate(weights):
-        repeated = of(np.repeat(np.arange(40), counts)).scored()
+        repeated = predictions_at(np.repeat(np.arange(40), counts)).scored()
         assert {name: values[place] for name, values in found.items()} == pytest.approx(repeated)
 
 

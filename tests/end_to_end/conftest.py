@@ -37,9 +37,11 @@ def program(folder: Path) -> Iterator[Program]:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[Program]:
+def module_program(
+    tmp_path_factory: pytest.TempPathFactory, empty_database: Path
+) -> Iterator[Program]:
     """A program whose sweeps serve all tests of a module."""
-    folder = tmp_path_factory.mktemp("story")
+    folder = tmp_path_factory.mktemp("module")
     shutil.copyfile(empty_database, folder / "mlflow.db")
     program = Program(folder)
     yield program

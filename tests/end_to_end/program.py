@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         begun = time.thread_time()
 
 
-def mine(name: str) -> tuple[str, ...]:
+def objective_words(name: str) -> tuple[str, ...]:
     """The words that make a function of `objectives.py` the objective, over an empty space."""
     return ("objective=python", f"objective.target={OBJECTIVES}:{name}", "space={x: 1}")
 

@@ -13,7 +13,7 @@ import pytest
 from automl.record.studies import read_study
 from automl.trial import SweepEnded
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import mine
+from tests.end_to_end.program import objective_words
 from tests.end_to_end.records import Records
 
 WORDS = (
@@ -66,7 +66,7 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
 def test_a_pruned_trial_that_reported_the_best_value_is_the_best_model(
     folder: Path, call: Call
 ) -> None:
-    done = call(*WORDS, *mine("gives_up_in_front"))
+    done = call(*WORDS, *objective_words("gives_up_in_front"))
     assert said_everywhere(folder, done.stdout, call) == Best(1, 0.2, [1, 2, 0])
     table = done.stdout.partition("best trials\n")[2].splitlines()[1:4]
     assert [line.split()[-1] for line in table] == ["pruned", "finished", "finished"]
@@ -79,7 +79,7 @@ def test_a_pruned_trial_that_reported_the_best_value_is_the_best_model(
 def test_where_the_objective_returns_its_value_only_finished_trials_count(
     folder: Path, call: Call
 ) -> None:
-    done = call(*WORDS, *mine("gives_up_in_front_and_returns"))
+    done = call(*WORDS, *objective_words("gives_up_in_front_and_returns"))
     assert said_everywhere(folder, done.stdout, call) == Best(2, 8.0, [2, 0, 1])
 
     done = call("resume", "study.name=best")

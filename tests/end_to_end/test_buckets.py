@@ -10,7 +10,7 @@ import pytest
 
 from automl.trial import CheckpointWritten, FinishedOutcome
 from tests.buckets import Kind, bucket_of
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 
@@ -22,7 +22,11 @@ def test_a_trial_goes_on_from_a_bucket_and_no_credential_is_stored(
         program.environment |= bucket.environment
         killed = program.start(
             *("study.name=kept", "study.n_trials=1", f"study.checkpoints='{bucket.url}'"),
-            *(*mine("waits_half_way"), "devices=host", "training.checkpoint_every_seconds=0"),
+            *(
+                *objective_words("waits_half_way"),
+                "devices=host",
+                "training.checkpoint_every_seconds=0",
+            ),
         )
         records = Records(program.folder, "kept")
         killed.wait_until(lambda: 1 in steps_kept(records), "the second checkpoint counts")

@@ -11,7 +11,7 @@ import pytest
 
 from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Done, mine
+from tests.end_to_end.program import Done, objective_words
 from tests.end_to_end.tables import AUTO, wine_like
 
 NAME = "study.name=a"
@@ -141,7 +141,7 @@ def test_of_several_metrics_it_says_why_there_is_no_ensemble(folder: Path, call:
 
 
 def test_an_interrupted_sweep_says_how_it_goes_on(folder: Path, call: Call) -> None:
-    done = call(NAME, *INLINE, "study.n_trials=3", *mine("interrupts"), "--json")
+    done = call(NAME, *INLINE, "study.n_trials=3", *objective_words("interrupts"), "--json")
     assert done.code == 130
     assert end_of(done.stderr)[1:] == [
         "SIGINT: running trials write a checkpoint and stop, within #; once more: at once",
@@ -158,7 +158,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(folder: Path, call: Call) -> N
 
 
 def test_a_sweep_that_fails_says_all_before_its_error(folder: Path, call: Call) -> None:
-    done = call(NAME, *INLINE, "study.n_trials=3", *mine("always_raises"), "--json")
+    done = call(NAME, *INLINE, "study.n_trials=3", *objective_words("always_raises"), "--json")
     assert done.code == 1
     lines = end_of(done.stderr)
     assert [line for line in lines if "further repeats" not in line] == [

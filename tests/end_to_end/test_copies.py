@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.conftest import Call, snapshot
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 LOSSES = ["train_loss", "val_loss"]
-WORDS = ("devices=host", "execution=inline", "pruner=none", *mine("reports_thrice"))
+WORDS = ("devices=host", "execution=inline", "pruner=none", *objective_words("reports_thrice"))
 
 
 def copied(records: Records, to: Path) -> Path:

@@ -45,28 +45,28 @@ def is_edited(records: Records, name: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def told(story: Program) -> Story:
-    records = Records(story.folder, "edited")
-    sweep = story.start(*WORDS)
+def told(module_program: Program) -> Story:
+    records = Records(module_program.folder, "edited")
+    sweep = module_program.start(*WORDS)
     sweep.wait_until(lambda: n_trials(records) > 3, "three trials")
     begun = time.time()
-    widened = story.call("edit", "study.name=edited", "space.lr={low: 0.5, high: 0.9}")
+    widened = module_program.call("edit", "study.name=edited", "space.lr={low: 0.5, high: 0.9}")
     sweep.wait_until(lambda: max(lrs(records)) >= 0.5, "a trial of the new space")
     first = next(event for event in starts(records) if float(str(event.params["lr"])) >= 0.5)
     seconds = first.time - begun
     words = ("edit", "study.name=edited", "space.wd={low: 0.0, high: 1.0, default: 0.0}")
-    assert story.call(*words).code == 0
+    assert module_program.call(*words).code == 0
     sweep.wait_until(lambda: is_edited(records, "wd"), "a trial with the new param")
     for command in ("pause", "resume"):  # an edit is no change that `resume` refuses
-        assert story.call(command, "study.name=edited").code == 0
+        assert module_program.call(command, "study.name=edited").code == 0
     sweep.kill()
     before = records.params()
     last = max(before)
-    assert story.call("edit", "study.name=edited", f"study.n_trials={last + 4}").code == 0
-    assert story.call("edit", "study.name=edited", "undo=true").code == 0
-    assert story.call("edit", "study.name=edited", f"study.n_trials={last + 3}").code == 0
-    ended = story.call("resume", "study.name=edited")
-    return Story(story, records, widened, seconds, before, ended)
+    assert module_program.call("edit", "study.name=edited", f"study.n_trials={last + 4}").code == 0
+    assert module_program.call("edit", "study.name=edited", "undo=true").code == 0
+    assert module_program.call("edit", "study.name=edited", f"study.n_trials={last + 3}").code == 0
+    ended = module_program.call("resume", "study.name=edited")
+    return Story(module_program, records, widened, seconds, before, ended)
 
 
 def starts(records: Records) -> list[TrialStarted]:

@@ -18,7 +18,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory
 from automl.trial import ModelsEvaluated, RowsKind
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 STORED = Path(__file__).parents[1] / "stored_studies"
@@ -44,13 +44,13 @@ def write_table(path: Path, seed: int = 0, n_rows: int = 500) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
+def searched(module_program: Program) -> Path:
     """A folder with a study `t` of a table."""
-    write_table(story.folder / "table.csv")
+    write_table(module_program.folder / "table.csv")
     words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
-    done = story.call(*words, "data.sweep_rows=0.5", *FEW)
+    done = module_program.call(*words, "data.sweep_rows=0.5", *FEW)
     assert (done.code, done.stderr) == (0, "")
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_a_table_of_an_earlier_study_that_has_changed_is_seen(folder: Path, call
 
 
 def test_a_users_function_is_scored_by_its_author(folder: Path, call: Call) -> None:
-    assert call("study.name=f", *mine("gives_up_in_front"), *FEW).code == 0
+    assert call("study.name=f", *objective_words("gives_up_in_front"), *FEW).code == 0
     done = call("evaluate", "study.name=f")
     assert done.code == 2
     assert "evaluate needs a study of the built-in training (objective=builtin)" in done.stderr

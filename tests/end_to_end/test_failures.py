@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import mine
+from tests.end_to_end.program import objective_words
 from tests.end_to_end.records import Records
 
 CAUSES = {
@@ -23,7 +23,11 @@ CAUSES = {
 
 def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(folder: Path, call: Call) -> None:
     how = ",".join([*CAUSES, "well"])
-    words = (*mine("ends_as_told"), f"space={{how: {{choices: [{how}]}}}}", "sampler=grid")
+    words = (
+        *objective_words("ends_as_told"),
+        f"space={{how: {{choices: [{how}]}}}}",
+        "sampler=grid",
+    )
     done = call("study.name=odd", "study.n_trials=20", "devices=host", *words)
     assert done.code == 0, done.stderr
     assert "odd: 1 finished, 7 failed" in done.stdout
@@ -39,7 +43,9 @@ def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(folder: Path, call: C
 
 
 def swept(call: Call, name: str, *words: str) -> tuple[int, str, str]:
-    done = call(f"study.name={name}", "study.n_trials=12", "devices=host", *mine(name), *words)
+    done = call(
+        f"study.name={name}", "study.n_trials=12", "devices=host", *objective_words(name), *words
+    )
     return done.code, done.stdout, done.stderr
 
 
@@ -85,7 +91,7 @@ def test_memory_of_the_host_that_runs_out_is_no_failure(folder: Path, call: Call
     words = ("study.name=grows", "study.n_trials=1", "devices=host", "sampler=grid")
     settings = ("admission.request=64MiB", "training.checkpoint_every_seconds=0")
     space = "space={times: {choices: [2]}}"
-    done = call(*words, *settings, *mine("runs_out_of_memory"), space)
+    done = call(*words, *settings, *objective_words("runs_out_of_memory"), space)
     assert done.code == 0, done.stderr
     assert "declare admission.request=" in done.stdout
     assert done.stdout.count("ran out of memory: admission.request=64MiB is too little") == 1
@@ -103,7 +109,7 @@ def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(folder: Path, call:
     """Also when a kill came before the study was told: its event log knows the excess."""
     words = ("study.name=wall", "devices=host", "study.n_trials=2", "sampler=grid")
     space = "space={times: {choices: [4, 5]}}"
-    done = call(*words, *mine("always_runs_out"), space)
+    done = call(*words, *objective_words("always_runs_out"), space)
     assert done.code == 1
     assert "wall: 2 pruned" in done.stdout
     assert "no trial finished; the last error: does not fit, even alone" in done.stderr

@@ -27,15 +27,15 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
+def searched(module_program: Program) -> Path:
     """A folder with a study `f`."""
-    write_table(story.folder / "table.csv", n_rows=240)
-    done = story.start(*WORDS).wait()
+    write_table(module_program.folder / "table.csv", n_rows=240)
+    done = module_program.start(*WORDS).wait()
     assert (done.code, done.stderr) == (0, "")
     assert "240 train and judge, none kept for a test" in done.stdout
     assert "a trial trains 3 models, and its value is out-of-fold" in done.stdout
     assert "best trials, val_loss out-of-fold" in done.stdout
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ if server and not spared.exists():
     select.select([int(server.group(1))], [], [])
     os.kill(os.getpid(), signal.SIGKILL)
 """
-WORDS = ("study.name=forked", "study.n_trials=1", "devices=host", *mine("counts"))
+WORDS = ("study.name=forked", "study.n_trials=1", "devices=host", *objective_words("counts"))
 
 
 def kill_servers(program: Program, *, once: bool) -> None:
@@ -60,7 +60,7 @@ def test_a_long_tmpdir_is_followed_though_no_socket_can_lie_there(
     program.environment["TMPDIR"] = str(long)
     done = program.run(
         *("study.name=long", "study.n_trials=1", "execution=workers", "devices=host"),
-        *("tracking.store=none", *mine("says_where_it_may_write")),
+        *("tracking.store=none", *objective_words("says_where_it_may_write")),
     )
     assert (done.code, done.stderr) == (0, "")
     (said,) = (program.folder / "studies" / "long").glob("checkpoints/*/temporary")

@@ -19,14 +19,14 @@ from tests.end_to_end.records import Records
 pytestmark = pytest.mark.slow
 
 
-def mine(name: str) -> tuple[str, ...]:
+def hostile_words(name: str) -> tuple[str, ...]:
     return ("objective=python", f"objective.target=tests.end_to_end.hostile:{name}", "devices=host")
 
 
 def test_a_long_word_holds_nobody_up(program: Program) -> None:
     records = Records(program.folder, "long")
     two = ("study.n_trials=2", "admission.max_concurrent_trials=2", "space={x: 1}")
-    first = program.start("study.name=long", *two, *mine("one_raises_a_long_word"))
+    first = program.start("study.name=long", *two, *hostile_words("one_raises_a_long_word"))
 
     def n_reports() -> int:
         return sum(isinstance(event, MetricsReported) for event in records.of_trial(0))
@@ -61,22 +61,24 @@ def test_a_long_word_holds_nobody_up(program: Program) -> None:
 
 
 @pytest.fixture(scope="module")
-def said(story: Program) -> Done:
+def said(module_program: Program) -> Done:
     """A sweep in a terminal that knows ASCII alone, whose trials fail with all kinds of words."""
     ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    story.environment.update(ascii_alone)
-    story.environment.pop("PYTHONUNBUFFERED", None)  # what a trial printed may still be in memory
-    story.environment.update(SECRETS)
-    running = story.start_module(
+    module_program.environment.update(ascii_alone)
+    module_program.environment.pop(
+        "PYTHONUNBUFFERED", None
+    )  # what a trial printed may still be in memory
+    module_program.environment.update(SECRETS)
+    running = module_program.start_module(
         "automl",
         *(
             "study.name=odd",
             "sampler=grid",
             f"space={{how: {{choices: [well,{','.join(WORDS)}]}}}}",
         ),
-        *("admission.max_concurrent_trials=1", *mine("says")),
+        *("admission.max_concurrent_trials=1", *hostile_words("says")),
     )
-    with (story.folder / "titles").open("a") as titles:
+    with (module_program.folder / "titles").open("a") as titles:
         while running.process.poll() is None:  # a look takes as long as a pause would
             titles.write("".join(map(title, descendants(running.process.pid))))
     return running.wait()
@@ -97,21 +99,21 @@ def title(process: psutil.Process) -> str:
 
 
 @pytest.fixture(scope="module")
-def status(story: Program, said: Done) -> Done:
+def status(module_program: Program, said: Done) -> Done:
     """What another process says of it, in another terminal that knows no more."""
-    story.environment["PYTHONIOENCODING"] = "ascii"
-    return story.run("status", "study.name=odd")
+    module_program.environment["PYTHONIOENCODING"] = "ascii"
+    return module_program.run("status", "study.name=odd")
 
 
 @pytest.fixture(scope="module")
-def tags(story: Program, said: Done) -> dict[str, Mapping[str, str]]:
+def tags(module_program: Program, said: Done) -> dict[str, Mapping[str, str]]:
     """What MLflow was told of each trial, by how it ended."""
-    runs = Records(story.folder, "odd").trial_runs().values()
+    runs = Records(module_program.folder, "odd").trial_runs().values()
     return {run.data.params["how"]: run.data.tags for run in runs}
 
 
 def test_words_that_cannot_be_printed_end_nothing(
-    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
+    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], module_program: Program
 ) -> None:
     assert (said.code, status.code) == (0, 0), said.stderr + status.stderr
     assert "Traceback" not in said.stderr + status.stderr
@@ -123,11 +125,11 @@ def test_words_that_cannot_be_printed_end_nothing(
     assert "; MLflow: " not in said.stdout, "it took all of it"
     assert not re.search("[\x00-\x08\x0b-\x1f]", said.stdout), "nothing that moves a cursor"
     assert "owned" in tags["escape"]["automl.cause"]
-    (story.folder / "studies" / "odd" / "sweep.log").read_text(encoding="utf-8")
+    (module_program.folder / "studies" / "odd" / "sweep.log").read_text(encoding="utf-8")
 
 
 def test_no_credential_of_an_exception_is_shown(
-    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], story: Program
+    said: Done, status: Done, tags: Mapping[str, Mapping[str, str]], module_program: Program
 ) -> None:
     assert "failed: RuntimeError: cannot reach postgresql://ann:***@db/x" in said.stdout
     assert "password=***, token: ***, MY_KEY=***, Authorization: Bearer ***" in said.stdout
@@ -137,17 +139,19 @@ def test_no_credential_of_an_exception_is_shown(
 
 
 def test_no_secret_of_the_environment_is_in_any_file_database_or_title(
-    said: Done, status: Done, story: Program
+    said: Done, status: Done, module_program: Program
 ) -> None:
     assert "called with {'MLFLOW_TRACKING_PASSWORD': '***'" in said.stdout
-    files = [path for path in story.folder.rglob("*") if path.is_file()]
+    files = [path for path in module_program.folder.rglob("*") if path.is_file()]
     assert {"mlflow.db", "titles", "events.log", "journal.log"} <= {path.name for path in files}
-    assert (story.folder / "titles").read_text().count("automl") > 2
+    assert (module_program.folder / "titles").read_text().count("automl") > 2
     assert [path for path in files if b"s3cret" in path.read_bytes()] == []
 
 
-def test_the_log_of_a_failed_trial_ends_with_its_traceback(said: Done, story: Program) -> None:
-    (log,) = story.folder.glob("studies/odd/logs/trial-00001.log")
+def test_the_log_of_a_failed_trial_ends_with_its_traceback(
+    said: Done, module_program: Program
+) -> None:
+    (log,) = module_program.folder.glob("studies/odd/logs/trial-00001.log")
     lines = log.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "trial 1 begins"
     assert "Traceback (most recent call last):" in lines

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import Program, Running, mine
+from tests.end_to_end.program import Program, Running, objective_words
 from tests.end_to_end.records import Records
 
 N_TRIALS = 10
@@ -20,7 +20,7 @@ WORDS = (
     "training.checkpoint_every_seconds=0",
     "pruner=none",
     "devices=host",
-    *mine("counts"),
+    *objective_words("counts"),
 )
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from automl.record.signal_receiver import ECHO_SECONDS
 from automl.record.stop_signals import STOP_SIGNALS
 from automl.record.studies import read_study
-from tests.end_to_end.program import Done, Program, Running, mine, wait_until
+from tests.end_to_end.program import Done, Program, Running, objective_words, wait_until
 from tests.end_to_end.records import Records
 
 N_TRIALS = 3
@@ -52,7 +52,7 @@ def locked(database: Path) -> Iterator[None]:
 def delivering(program: Program, *words: str) -> Iterator[Running]:
     """A sweep whose trials have ended, and that waits for its MLflow to take what is left."""
     records = Records(program.folder, "late")
-    running = program.start(*WORDS, *words, *mine("reports_until_told"))
+    running = program.start(*WORDS, *words, *objective_words("reports_until_told"))
     running.wait_until(lambda: bool(records.losses()), "a report")
     with locked(program.folder / "mlflow.db"):
         (records.path / "go on").touch()
@@ -108,7 +108,11 @@ def told_command(done: Done) -> list[str]:
     """The words of the last command by which the sweep says how to go on; else the same again."""
     said = [line for line in done.stdout.splitlines() if "python -m automl " in line]
     line = next((line for line in reversed(said) if "go on with" in line or "sync" in line), None)
-    return [*WORDS, *mine("speaks")] if line is None else shlex.split(line.rpartition("automl ")[2])
+    return (
+        [*WORDS, *objective_words("speaks")]
+        if line is None
+        else shlex.split(line.rpartition("automl ")[2])
+    )
 
 
 @pytest.mark.slow
@@ -122,7 +126,7 @@ def test_a_signal_at_any_line_has_its_code_and_what_it_says_goes_on(
     tmp_path: Path, empty_database: Path, number: signal.Signals, n_lines: int
 ) -> None:
     with in_a_folder(tmp_path, empty_database) as apart:
-        running = apart.start(*WORDS, *mine("speaks"))
+        running = apart.start(*WORDS, *objective_words("speaks"))
         wait_until(
             lambda: running.stdout.count("\n") >= n_lines or running.process.poll() is not None,
             "the line",

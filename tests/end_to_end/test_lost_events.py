@@ -13,7 +13,7 @@ import pytest
 
 from automl.trial import FailedOutcome, FinishedOutcome, TrialStarted
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 from tests.flips import one_bit_flipped
 
@@ -26,17 +26,17 @@ WORDS = (
     "sampler=grid",
     "pruner=none",
     "devices=host",
-    *mine("ends_as_told"),
+    *objective_words("ends_as_told"),
     "space={how: {choices: [raises, well]}, x: {choices: [1, 2, 3, 4]}}",
 )
 
 
 @pytest.fixture(scope="module")
-def ended(story: Program) -> Program:
+def ended(module_program: Program) -> Program:
     """A study of four finished and four failed trials, all in MLflow."""
-    done = story.call(*WORDS)
+    done = module_program.call(*WORDS)
     assert "lost: 4 finished, 4 failed" in done.stdout, done.stderr
-    return story
+    return module_program
 
 
 @pytest.fixture

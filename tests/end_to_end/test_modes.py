@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 
 WORDS = (
     "study.name=shared",
     "study.n_trials=2",
     "devices=host",
     "execution=workers",
-    *mine("speaks"),
+    *objective_words("speaks"),
 )
 NAMES = {
     *("config.yaml", "journal.log", "events.log", "place.json", "status.json", "lock"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 from tests.nvml_stub.fixtures import LARGE, SMALL
 from tests.nvml_stub.stub import GIB, GPU_IS_LOST, NvmlStub
@@ -31,7 +31,7 @@ def test_trials_wait_while_the_gpus_are_full(
         "devices=nvml",
         "devices.interval_seconds=0.1",
         "admission.request=2GiB",
-        *mine("counts"),
+        *objective_words("counts"),
     )
     records = Records(program.folder, "waits")
     sweep.wait_until((records.path / "status.json").exists, "a first status")
@@ -122,7 +122,7 @@ def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
         "devices.interval_seconds=0.1",
         "admission.request=512MiB",
         "admission.max_concurrent_trials=8",  # however busy the cores are
-        *mine("falls_off"),
+        *objective_words("falls_off"),
     )
     records = Records(program.folder, "loses")
     folder = records.path
@@ -165,7 +165,7 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
             "admission.request=4GiB",
             "admission.max_concurrent_trials=8",
             "execution.recycle_after_trials=1",
-            *mine("takes_its_time"),
+            *objective_words("takes_its_time"),
         )
         for name in ("one", "two")
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_shared import check_exact
 from tests.tracking.mlflow_server import mlflow_server, postgresql
@@ -29,7 +29,7 @@ def test_four_sweeps_write_to_one_server_and_each_trial_has_one_run(
     with mlflow_server(site, postgres, "--artifacts-destination", "files", n_workers=2) as port:
         uri = f"http://127.0.0.1:{port}"
         words = (
-            *mine("counts"),
+            *objective_words("counts"),
             f"study.n_trials={N_TRIALS}",
             f"tracking.uri={uri}",
             "pruner=none",

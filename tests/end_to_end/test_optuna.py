@@ -28,18 +28,18 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def ended(story: Program) -> Done:
+def ended(module_program: Program) -> Done:
     """The second sweep of the two."""
-    sweep = story.start(*WORDS)
-    sweep.wait_until((story.folder / "hangs").exists, "the second trial")
+    sweep = module_program.start(*WORDS)
+    sweep.wait_until((module_program.folder / "hangs").exists, "the second trial")
     sweep.kill()
-    (story.folder / "killed").touch()
-    return story.call("resume", "study.name=asks")
+    (module_program.folder / "killed").touch()
+    return module_program.call("resume", "study.name=asks")
 
 
 @pytest.fixture
-def records(story: Program) -> Records:
-    return Records(story.folder, "asks")
+def records(module_program: Program) -> Records:
+    return Records(module_program.folder, "asks")
 
 
 def given(folder: Path, number: int) -> list[dict[str, object]]:
@@ -53,8 +53,10 @@ def test_it_goes_on_after_a_kill_and_all_is_done(ended: Done) -> None:
     assert "  # its range depends on the other values" in ended.stdout
 
 
-def test_a_trial_that_was_killed_is_given_the_same_again(ended: Done, story: Program) -> None:
-    before, after = given(story.folder, 1)
+def test_a_trial_that_was_killed_is_given_the_same_again(
+    ended: Done, module_program: Program
+) -> None:
+    before, after = given(module_program.folder, 1)
     assert before == after
     assert before.keys() == {"n", "b", "lr"}
 
@@ -68,21 +70,21 @@ def test_a_trial_is_pruned_at_the_report_just_made(ended: Done, records: Records
 
 
 def test_each_trial_has_the_params_that_it_asked_for_and_no_others(
-    ended: Done, records: Records, story: Program
+    ended: Done, records: Records, module_program: Program
 ) -> None:
     params = records.params()
     for number in range(N_TRIALS):
-        first = given(story.folder, number)[-1]
+        first = given(module_program.folder, number)[-1]
         assert params[number].items() >= first.items()
         assert params[number].keys() - first.keys() == ({"kind"} if first["n"] != 1 else set())
 
 
 def test_optuna_and_mlflow_have_what_the_trial_was_given(
-    ended: Done, records: Records, story: Program
+    ended: Done, records: Records, module_program: Program
 ) -> None:
     trials, runs = records.optuna_study().trials, records.trial_runs()
     for number in range(N_TRIALS):
-        asked = given(story.folder, number)[-1]
+        asked = given(module_program.folder, number)[-1]
         assert trials[number].params.items() >= asked.items()
         assert trials[number].user_attrs["by"] == f"objective {number}"
         run = runs[number].data

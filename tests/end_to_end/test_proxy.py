@@ -12,7 +12,7 @@ import pytest
 
 import automl.tracking.deliver.delivery
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.proxy import Proxy
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port, serve, start_proxy
@@ -35,9 +35,9 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(story: Program) -> Server:
+def server(module_program: Program) -> Server:
     port = free_port()
-    serve(story, port)
+    serve(module_program, port)
     return Server(port)
 
 
@@ -49,7 +49,7 @@ def words(name: str, uri: str) -> tuple[str, ...]:
         "devices=host",
         "execution=inline",
         "pruner=none",
-        *mine("reports_thrice"),
+        *objective_words("reports_thrice"),
     )
 
 
@@ -119,7 +119,7 @@ def test_a_sweep_outlives_its_server(
         f"tracking.uri={uri}",
         "admission.max_concurrent_trials=1",
         "devices=host",
-        *mine("kills_the_server"),
+        *objective_words("kills_the_server"),
     )
     assert done.code == 0, done.stderr
     assert f"alone: {N_TRIALS} finished" in done.stdout

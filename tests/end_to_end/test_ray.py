@@ -13,7 +13,7 @@ import pytest
 
 from automl.trial import InterruptedOutcome, MetricsReported, TrialStarted
 from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import ray_cluster
@@ -47,7 +47,11 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     records = Records(program.folder, "on-ray")
     words = ("study.name=on-ray", "study.n_trials=6", f"tracking.uri=http://ann:{SECRET}@x.example")
     sweep = program.start_module(
-        "automl", *words, "tracking.store=none", *of_ray(program, cluster), *mine("counts")
+        "automl",
+        *words,
+        "tracking.store=none",
+        *of_ray(program, cluster),
+        *objective_words("counts"),
     )
     sweep.wait_until(lambda: records.n_lines() > 30, "some reports")
     agents()[0].kill()
@@ -74,7 +78,7 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
 ) -> None:
     records = Records(program.folder, "killed")
     words = ("study.name=killed", "study.n_trials=4", "tracking.store=none")
-    sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
+    sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
     sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
     ours = {child.pid for agent in agents() for child in agent.children(recursive=True)}
     assert ours
@@ -120,7 +124,7 @@ def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
     records = Records(program.folder, "faulty")
     words = ("study.name=faulty", "study.n_trials=6", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.process.wait(300)
         done = sweep.wait()
     told = [line for line in trouble(done).splitlines() if "RAY_testing" not in line]

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import short_folder, started_head
@@ -33,7 +33,7 @@ def n_agents(session: Path) -> int:
 
 def test_auto_joins_the_cluster_that_runs_and_local_has_one_of_its_own(program: Program) -> None:
     program.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it is on loopback
-    words = (*WORDS, "study.n_trials=2", *mine("counts"))
+    words = (*WORDS, "study.n_trials=2", *objective_words("counts"))
     with short_folder() as folder:
         own = {HERE: str(folder), "HOME": str(folder)}
         program.environment |= own
@@ -57,7 +57,7 @@ def test_a_cluster_of_its_own_is_gone_with_the_sweep(program: Program, ends: str
         program.environment |= {HERE: str(folder), "HOME": str(folder)}
         sweep = program.start(
             *("study.name=own", f"study.n_trials={n_trials}", "ray.address=local"),
-            *(*WORDS, *mine("counts")),
+            *(*WORDS, *objective_words("counts")),
         )
         sweep.wait_until(lambda: records.n_lines() > 3, "some reports")
         started = psutil.Process(sweep.process.pid).children(recursive=True)

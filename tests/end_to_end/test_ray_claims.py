@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from automl.trial import TrialStarted
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import ROOT, ray_cluster
@@ -105,7 +105,7 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
                 "devices=nvml",
                 "admission.request=1GiB",
                 f"ray.address={cluster.address}",
-                *mine("counts"),
+                *objective_words("counts"),
             ),
         )
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
@@ -124,7 +124,12 @@ def test_a_sweep_trains_on_no_more_of_the_cpus_than_it_holds(program: Program) -
     with cluster_of({}, num_gpus=1, num_cpus=1) as cluster, other_job(cluster.address) as job:
         sweep = program.start(
             *("study.name=shares", "study.n_trials=3", "tracking.store=none"),
-            *(*ON_RAY, "devices=host", f"ray.address={cluster.address}", *mine("counts")),
+            *(
+                *ON_RAY,
+                "devices=host",
+                f"ray.address={cluster.address}",
+                *objective_words("counts"),
+            ),
         )
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         assert job.free("CPU") == 0

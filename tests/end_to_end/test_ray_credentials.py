@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port, serve
 from tests.end_to_end.test_ray import agents, of_ray
@@ -47,7 +47,7 @@ def check_sweep(program: Program, cluster: Any, url: str, tracking: str) -> None
     records = Records(program.folder, "secret")
     sweep = program.start_module(
         *("automl", "study.name=secret", "study.n_trials=20", f"study.storage='{url}'", tracking),
-        *(*of_ray(program, cluster), *mine("counts")),
+        *(*of_ray(program, cluster), *objective_words("counts")),
     )
     sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
     trained_by = [process for agent in agents() for process in (agent, *agent.children())]
@@ -83,7 +83,7 @@ def test_a_password_that_would_go_to_each_node_is_refused(program: Program, kind
     done = program.call(
         *("study.name=sent", "study.n_trials=1", f"execution={kind}", "devices=host"),
         *("tracking.inside=redirect", f"tracking.uri=http://ann:{OF_MLFLOW}@127.0.0.1:1"),
-        *("tracking.store=none", "ray.address=local", *mine("reports_thrice")),
+        *("tracking.store=none", "ray.address=local", *objective_words("reports_thrice")),
     )
     assert OF_MLFLOW not in done.stderr
     if kind == "ray":

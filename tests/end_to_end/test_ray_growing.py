@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from automl.trial import TrialStarted
-from tests.end_to_end.program import Program, Running, mine, wait_until
+from tests.end_to_end.program import Program, Running, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.execution.cluster.clusters import growing_cluster, is_of
 
@@ -46,7 +46,7 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         sweep = program.start(
             *("study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.store=none"),
             *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
-            *mine("ends_when_told"),
+            *objective_words("ends_when_told"),
         )
 
         def devices() -> set[str]:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.end_to_end.test_ray import ON_RAY, agents, check_went_on, of_ray
 from tests.execution.cluster.clusters import ray_cluster
@@ -38,7 +38,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
     records = Records(program.folder, "headless")
     words = ("study.name=headless", "study.n_trials=600", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         ours = [c for agent in agents() for c in [agent, *agent.children(recursive=True)]]
         assert len(ours) > 2
@@ -67,7 +67,7 @@ def test_a_head_that_is_stopped_for_a_while_delays_and_loses_nothing(program: Pr
     records = Records(program.folder, "delayed")
     words = ("study.name=delayed", "study.n_trials=30", "tracking.store=none")
     with ray_cluster(2) as cluster:
-        sweep = program.start(*words, *of_ray(program, cluster), *mine("counts"))
+        sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
         (head,) = cluster.head_node.all_processes["gcs_server"]
         head.process.send_signal(signal.SIGSTOP)

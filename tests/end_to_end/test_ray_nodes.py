@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.program import Program, mine, wait_until
+from tests.end_to_end.program import Program, objective_words, wait_until
 from tests.end_to_end.refused import refused
 from tests.end_to_end.test_ray import SECRET, agents, of_ray, secrets_in
 from tests.execution.cluster.clusters import ray_cluster
@@ -21,7 +21,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
     pytest.mark.slow,
 ]
-WORDS = ("study.name=refused", "study.n_trials=2", "tracking.store=none", *mine("counts"))
+WORDS = (
+    "study.name=refused",
+    "study.n_trials=2",
+    "tracking.store=none",
+    *objective_words("counts"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.trouble import trouble
 from tests.execution.cluster.clusters import short_folder, started_head
 
@@ -18,7 +18,7 @@ def test_a_sweep_trains_there_with_the_token_and_is_refused_without(program: Pro
     words = ("tracking.store=none", "execution=ray", "devices=host", "study.n_trials=2")
     with short_folder() as folder:
         with started_head(folder, environment=WITH_TOKEN) as address:
-            there = (*words, f"ray.address={address}", *mine("counts"))
+            there = (*words, f"ray.address={address}", *objective_words("counts"))
             refused = program.start("study.name=without", *there).wait()
             assert refused.code == 2, refused.stderr
             assert f"ray.address={address}: " in refused.stderr

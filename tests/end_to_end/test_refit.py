@@ -14,7 +14,7 @@ from automl.record.studies import read_study
 from automl.running.refit.refit_study import TrainRowCounts, epochs_for_steps
 from automl.tracking.view.shared_view import VIEW_TAG
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
@@ -24,10 +24,10 @@ OF_SWEPT = (*REFIT, "study.copy=false")
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
+def searched(module_program: Program) -> Path:
     """A folder with a study of `SMALL`."""
-    assert story.call(*SMALL).code == 0
-    return story.folder
+    assert module_program.call(*SMALL).code == 0
+    return module_program.folder
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
 
 
 def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call) -> None:
-    words = ("study.n_trials=2", *mine("learns_of_refit"), "execution=inline")
+    words = ("study.n_trials=2", *objective_words("learns_of_refit"), "execution=inline")
     assert call(*FEW, *words).code == 0
     done = call(*REFIT)
     assert (done.code, done.stderr) == (0, "")
@@ -260,7 +260,7 @@ def test_what_is_refused(words: tuple[str, ...], said: str, swept: Path, call: C
 
 @pytest.mark.slow
 def test_a_refit_that_failed_is_tried_again(folder: Path, call: Call) -> None:
-    words = ("study.n_trials=1", *mine("refits_at_the_second_try"), "execution=inline")
+    words = ("study.n_trials=1", *objective_words("refits_at_the_second_try"), "execution=inline")
     assert call(*FEW, *words).code == 0
     assert call(*REFIT).code == 1
     assert not (study(folder) / "refit.pt").exists()
@@ -277,7 +277,9 @@ def test_a_refit_is_no_study_to_be_resumed(swept: Path, call: Call) -> None:
 
 
 def test_a_study_without_a_winner_is_refused(folder: Path, call: Call) -> None:
-    assert call(*FEW, "study.n_trials=1", *mine("fails_soon"), "execution=inline").code == 1
+    assert (
+        call(*FEW, "study.n_trials=1", *objective_words("fails_soon"), "execution=inline").code == 1
+    )
     done = call(*REFIT)
     assert done.code == 2
     assert "no trial of it has ended with a value yet (1 failed)" in done.stderr

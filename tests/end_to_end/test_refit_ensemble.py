@@ -27,11 +27,11 @@ REFIT = ("refit", *MOVED)
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
-    wine_like().to_csv(story.folder / "wine.csv", index=False)
-    done = story.start(NAME, *AUTO).wait()
+def searched(module_program: Program) -> Path:
+    wine_like().to_csv(module_program.folder / "wine.csv", index=False)
+    done = module_program.start(NAME, *AUTO).wait()
     assert (done.code, done.stderr) == (0, "")
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def refits(study: Records) -> list[Path]:
     return sorted((study.path / "refits").iterdir())
 
 
-def of(study: Records, folder: Path) -> Records:
+def refit_records(study: Records, folder: Path) -> Records:
     """Those of a refit."""
     found = Records(study.path.parents[1], "a")
     found.path = folder
@@ -73,7 +73,7 @@ def test_each_member_is_trained_again_and_keeps_its_weight(study: Records, call:
     assert f"refitted model: studies/a/refit.pt ({file.stat().st_size:,} bytes)" in said
     (folder,) = refits(study)
     assert folder.name.startswith("ensemble-")
-    before, again = read_study(study.path).trials, of(study, folder)
+    before, again = read_study(study.path).trials, refit_records(study, folder)
     ended = read_study(folder).trials
     each = {}
     for number, trial in ended.items():
@@ -155,9 +155,9 @@ def test_after_a_part_of_the_rows_its_networks_take_what_one_does_best_with(
     tried = of_new[best.params["width"]]
     assert {tried[f"mlp_{name}"] for name in best.params} == {*best.params.values()}
     # Again is neither a second check nor a second training; and it can be left out.
-    n_lines = [of(study, path).n_lines() for path in (check, again)]
+    n_lines = [refit_records(study, path).n_lines() for path in (check, again)]
     assert call(*REFIT).code == 0
-    now = [of(study, path).n_lines() for path in (check, again)]
+    now = [refit_records(study, path).n_lines() for path in (check, again)]
     assert now[0] == n_lines[0]
     assert now[1] <= n_lines[1] + 2
     assert len(refits(study)) == 2
@@ -179,7 +179,7 @@ def test_killed_in_the_middle_it_goes_on_with_what_is_left(
 ) -> None:
     running = program.start(*REFIT, "admission.max_concurrent_trials=1")
     running.wait_until(lambda: any((study.path / "refits").glob("*")), "a refit")
-    again = of(study, refits(study)[0])
+    again = refit_records(study, refits(study)[0])
     running.wait_until(lambda: len(again.outcomes()) >= 1, "a member")
     running.kill()
     assert not (study.path / "refit.pt").exists()

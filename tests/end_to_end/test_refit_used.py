@@ -27,11 +27,11 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def refitted(story: Program) -> Path:
+def refitted(module_program: Program) -> Path:
     for words in (SMALL, ("refit", NAME, "refit.n_seeds=2")):
-        done = story.start(*words).wait()
+        done = module_program.start(*words).wait()
         assert (done.code, done.stderr) == (0, "")
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture

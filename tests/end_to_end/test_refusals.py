@@ -44,9 +44,9 @@ CHANGES = [
 
 
 @pytest.fixture(scope="module")
-def kept(story: Program) -> Program:
-    assert story.call(*WORDS).code == 0
-    return story
+def kept(module_program: Program) -> Program:
+    assert module_program.call(*WORDS).code == 0
+    return module_program
 
 
 @pytest.fixture

@@ -57,13 +57,13 @@ def write_table(path: Path, seed: int = 0, n_rows: int = 400) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
+def searched(module_program: Program) -> Path:
     """A folder with a study `t` of a table, one of whose trials learned nothing."""
-    write_table(story.folder / "table.csv")
+    write_table(module_program.folder / "table.csv")
     words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
-    done = story.call(*words, *FEW)
+    done = module_program.call(*words, *FEW)
     assert done.code == 0
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture

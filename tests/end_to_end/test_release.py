@@ -30,10 +30,10 @@ STEPS = ("evaluate", "refit", "evaluate the refit", "export", "register")
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
-    done = story.start(*SMALL).wait()
+def searched(module_program: Program) -> Path:
+    done = module_program.start(*SMALL).wait()
     assert (done.code, done.stderr) == (0, "")
-    return story.folder
+    return module_program.folder
 
 
 @pytest.fixture

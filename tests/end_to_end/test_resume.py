@@ -42,11 +42,14 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def told(story: Program) -> Story:
-    whole, halves = Records(story.folder, "whole"), Records(story.folder, "halves")
-    assert story.call("study.name=whole", *WORDS).code == 0
+def told(module_program: Program) -> Story:
+    whole, halves = (
+        Records(module_program.folder, "whole"),
+        Records(module_program.folder, "halves"),
+    )
+    assert module_program.call("study.name=whole", *WORDS).code == 0
 
-    first = story.start("study.name=halves", *WORDS)
+    first = module_program.start("study.name=halves", *WORDS)
     first.wait_until(lambda: halves.n_lines() > 10, "ten events")
     first.signal(signal.SIGINT)
     interrupted = first.wait()
@@ -54,12 +57,12 @@ def told(story: Program) -> Story:
     status = {number: run.info.status for number, run in halves.trial_runs().items()}
     parent = halves.parent().info.status
 
-    second = story.start("resume", "study.name=halves")
+    second = module_program.start("resume", "study.name=halves")
     n_lines = halves.n_lines()
     second.wait_until(lambda: halves.n_lines() > n_lines + 20, "twenty more events")
     second.kill()
 
-    ended = story.call("resume", "study.name=halves")
+    ended = module_program.call("resume", "study.name=halves")
     halves.check_exact(N_TRIALS, N_EPOCHS, ["train_loss", "val_loss"])
     return Story(
         whole=whole,

@@ -19,7 +19,7 @@ from automl.trial import (
     TrialStarted,
 )
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 Kind = TypeVar("Kind")
@@ -50,8 +50,8 @@ def n_reports(records: Records, number: int) -> int:
     ("words", "n_steps"),
     [
         (BUILTIN, 3),
-        ((*mine("stands_still"), "pruner.max_steps=9"), 3),
-        (mine("stands_still"), 2),  # how many steps there are is not known
+        ((*objective_words("stands_still"), "pruner.max_steps=9"), 3),
+        (objective_words("stands_still"), 2),  # how many steps there are is not known
     ],
 )
 def test_the_worse_of_two_trials_stops_at_the_rung(
@@ -76,7 +76,7 @@ ASHA = (
     "execution=inline",
     "admission.max_concurrent_trials=1",
     "tracking.store=none",
-    *mine("counts"),
+    *objective_words("counts"),
 )
 
 
@@ -119,7 +119,7 @@ def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: 
         "devices=host",
         "execution=inline",
         "tracking.store=none",
-        *mine("says_where_it_may_write"),
+        *objective_words("says_where_it_may_write"),
     )
     done = call(*words, "study.name=flat", "study.n_trials=40", "study.stop_gain=0.01")
     assert (done.code, done.stderr) == (0, "")

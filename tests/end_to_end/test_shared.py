@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from automl.record.event_log import read_events
 from automl.trial import CheckpointKind, CheckpointWritten
 from tests.end_to_end.objectives import N_EPOCHS
-from tests.end_to_end.program import OBJECTIVES, Program, Running, mine, wait_until
+from tests.end_to_end.program import OBJECTIVES, Program, Running, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.postgres import Server, database, postgres
 from tests.record.sharing.history import trained_at_once, violations
@@ -50,7 +50,7 @@ class Machines:
         return self._programs[name]
 
     def words(self, n_trials: int, *more: str) -> tuple[str, ...]:
-        return (*self.shared(n_trials), *mine("counts"), *more)
+        return (*self.shared(n_trials), *objective_words("counts"), *more)
 
     def shared(self, n_trials: int) -> tuple[str, ...]:
         """Of any objective."""
@@ -197,7 +197,7 @@ def test_who_was_stopped_for_longer_than_its_lease_writes_nothing_more(machines:
 @pytest.mark.slow
 def test_trials_of_a_sweep_that_is_stopped_end_before_its_lease_does(machines: Machines) -> None:
     """By themselves: nobody sees to them. Woken, it goes on with the trial that nobody took."""
-    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
+    sweep = machines["a"].start(*machines.shared(1), *objective_words("never_returns"))
     records = machines.records("a")
     hangs = records.path / "checkpoints" / "trial-00000" / "hangs"
     sweep.wait_until(hangs.exists, "a trial that hangs")
@@ -220,7 +220,7 @@ def test_a_running_trial_says_on_which_machine_and_ends_if_it_is_lost(
     """It is shown in `status`, there and in an empty folder, and in MLflow. That it is lost, it is
     told by the renewal of its lease; the sweep itself takes it over again then, which it does not
     while the trial runs."""
-    sweep = machines["a"].start(*machines.shared(1), *mine("never_returns"))
+    sweep = machines["a"].start(*machines.shared(1), *objective_words("never_returns"))
     records, here = machines.records("a"), f"cpu of {socket.gethostname()}"
     known = ("study.name=shared", f"study.storage='{database}'")
     shown = records.path / "status.json"

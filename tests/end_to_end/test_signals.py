@@ -9,7 +9,7 @@ import pytest
 
 from automl.record.studies import read_study
 from tests.end_to_end.conftest import Call, snapshot
-from tests.end_to_end.program import Program, Running, mine
+from tests.end_to_end.program import Program, Running, objective_words
 from tests.end_to_end.records import Records
 
 WORDS = (
@@ -17,7 +17,7 @@ WORDS = (
     "study.n_trials=3",
     "admission.max_concurrent_trials=1",
     "devices=host",
-    *mine("never_returns"),
+    *objective_words("never_returns"),
 )
 DELIVERY = ("events.delivered", "delivery.log")
 

@@ -34,10 +34,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give fi
 
 
 @pytest.fixture(scope="module")
-def swept(story: Program) -> Path:
+def swept(module_program: Program) -> Path:
     """A folder with a small study in it."""
-    assert story.call(*WORDS).code == 0
-    return story.folder
+    assert module_program.call(*WORDS).code == 0
+    return module_program.folder
 
 
 @pytest.fixture

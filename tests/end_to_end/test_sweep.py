@@ -18,7 +18,7 @@ from mlflow.entities import Run
 
 import automl
 from tests.end_to_end.browser import Look, OpenPage, look, open_page
-from tests.end_to_end.program import Done, Program, Running, mine
+from tests.end_to_end.program import Done, Program, Running, objective_words
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port
 
@@ -47,14 +47,14 @@ TWO = ("study.name=remote", "study.n_trials=2", "study.direction=maximize", "dev
 
 
 @pytest.fixture(scope="module")
-def swept(story: Program) -> Done:
-    (story.folder / "mlflow.db").unlink()  # this sweep meets a folder that is empty
-    return story.run(*WORDS)
+def swept(module_program: Program) -> Done:
+    (module_program.folder / "mlflow.db").unlink()  # this sweep meets a folder that is empty
+    return module_program.run(*WORDS)
 
 
 @pytest.fixture
-def records(swept: Done, story: Program) -> Records:
-    return Records(story.folder, "whole")
+def records(swept: Done, module_program: Program) -> Records:
+    return Records(module_program.folder, "whole")
 
 
 def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
@@ -101,14 +101,14 @@ def test_the_study_s_run_holds_the_summary(records: Records) -> None:
     )
 
 
-def test_settings_are_read_and_make_no_columns(records: Records, story: Program) -> None:
+def test_settings_are_read_and_make_no_columns(records: Records, module_program: Program) -> None:
     parent = records.parent()
     assert parent.data.params == {}
     assert {key for run in records.runs() for key in run.data.params} == set(records.params()[0])
     note = parent.data.tags["mlflow.note.content"]
     assert "minimizes `val_loss`" in note
     assert "| lr | 1e-09 to 1e+30, log |" in note
-    client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{module_program.folder / 'mlflow.db'}")
     artifacts = client.list_artifacts(parent.info.run_id)
     assert {artifact.path for artifact in artifacts} == {"config.yaml", "report.html"}
     stored = Path(client.download_artifacts(parent.info.run_id, "config.yaml"))
@@ -152,8 +152,8 @@ def test_optuna_dashboard_finds_names_and_attributes(records: Records) -> None:
     assert noted[2]["cause"].startswith("DivergedError: training diverged in epoch 0")
 
 
-def test_artifacts_load_and_the_model_predicts(records: Records, story: Program) -> None:
-    client = MlflowClient(f"sqlite:///{story.folder / 'mlflow.db'}")
+def test_artifacts_load_and_the_model_predicts(records: Records, module_program: Program) -> None:
+    client = MlflowClient(f"sqlite:///{module_program.folder / 'mlflow.db'}")
     run_id = records.trial_runs()[1].info.run_id
     for name in ("last.pt", "best.pt"):
         path = client.download_artifacts(run_id, f"checkpoints/{name}")
@@ -168,9 +168,9 @@ def test_artifacts_load_and_the_model_predicts(records: Records, story: Program)
 
 
 @pytest.fixture(scope="module")
-def served(swept: Done, story: Program) -> Iterator[Running]:
+def served(swept: Done, module_program: Program) -> Iterator[Running]:
     """`python -m automl ui`, which has said its address."""
-    running = story.start("ui", f"ui.port={free_port()}")
+    running = module_program.start("ui", f"ui.port={free_port()}")
     running.wait_until(lambda: "(Ctrl-C ends it)\n" in running.stdout, "its address")
     yield running
     _end_politely(running)
@@ -296,14 +296,18 @@ def test_a_browser_shows_the_page_of_a_run_outside_of_the_genai_side(
 
 
 @pytest.mark.slow
-def test_where_a_server_shows_it_the_sweep_prints_its_address(ui: int, story: Program) -> None:
+def test_where_a_server_shows_it_the_sweep_prints_its_address(
+    ui: int, module_program: Program
+) -> None:
     uri = f"tracking.uri=http://127.0.0.1:{ui}"
-    done = story.call(*mine("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri)
+    done = module_program.call(
+        *objective_words("declared"), "space={lr: {low: 0, high: 1}}", *TWO, uri
+    )
     assert done.code == 0, done.stderr
     printed = re.search(r"^see it all: (http\S+)$", done.stdout, re.M)
     assert printed is not None, done.stdout
     experiment = experiment_of(ui, printed[1])
     assert experiment["name"] == "remote"
     assert view_of(experiment, printed[1])["orderByAsc"] is False
-    shown = story.call("ui", "study.name=remote")
+    shown = module_program.call("ui", "study.name=remote")
     assert printed[1] in shown.stdout

@@ -29,14 +29,14 @@ def table(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def story_with_trees(story: Program) -> Path:
+def story_with_trees(module_program: Program) -> Path:
     """A folder with a study of trees, `t`. Other families go the same way, and have their suites
     of families, exports and refits."""
-    mixed_frame(2).to_csv(story.folder / "table.csv", index=False)
+    mixed_frame(2).to_csv(module_program.folder / "table.csv", index=False)
     inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
     words = ("model=trees", "study.name=t", "study.n_trials=2", "training.epochs=3")
-    assert story.call(*words, *TABLE, *inline).code == 0
-    return story.folder
+    assert module_program.call(*words, *TABLE, *inline).code == 0
+    return module_program.folder
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from automl.record.studies import read_study
 from automl.search.samplers.memory_wall import AT_LEAST_KEY
 from automl.trial import FailedOutcome, TooLargeOutcome, TrialStarted, TrialState
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 WORDS = (
@@ -19,7 +19,7 @@ WORDS = (
     "devices=host",
     "admission.request=64MiB",
     "admission.max_concurrent_trials=2",
-    *mine("ends_oddly"),
+    *objective_words("ends_oddly"),
     "space={how: {choices: [dies, no_room]}}",
 )
 

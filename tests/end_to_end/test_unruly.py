@@ -11,7 +11,7 @@ import pytest
 from automl.trial import FailedOutcome, FinishedOutcome, MetricsReported, PrunedOutcome
 from tests.end_to_end import unruly
 from tests.end_to_end.conftest import Call
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def unruly_one(name: str) -> tuple[str, ...]:
     """The words for a function of `unruly.py`, one trial at a time."""
     return (
-        *mine(name),
+        *objective_words(name),
         f"objective.target={unruly.__name__}:{name}",
         "admission.max_concurrent_trials=1",
         "devices=host",
@@ -74,7 +74,11 @@ def test_a_script_that_parses_arguments_and_prunes_by_optuna_is_an_objective(
 ) -> None:
     words = list(sys.argv)
     sys.modules.pop("tests.end_to_end.script", None)
-    target = (*mine("train"), "objective.target=tests.end_to_end.script:train", "study.name=script")
+    target = (
+        *objective_words("train"),
+        "objective.target=tests.end_to_end.script:train",
+        "study.name=script",
+    )
     done = call(*target, f"execution={execution}", "study.n_trials=2", "pruner=none")
     assert done.code == 0, done.stderr
     outcomes = Records(program.folder, "script").outcomes()

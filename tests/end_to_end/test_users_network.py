@@ -13,8 +13,8 @@ from tests.features import x_of
 from tests.models.networks import normed
 
 
-def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -> None:
-    done = story.call(
+def test_a_network_of_the_users_is_swept_in_packs_and_predicts(module_program: Program) -> None:
+    done = module_program.call(
         "study.name=nets",
         "study.n_trials=6",
         "model=python",
@@ -26,7 +26,7 @@ def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -
         "admission.max_concurrent_trials=1",
     )
     assert (done.code, done.stderr) == (0, "")
-    records = Records(story.folder, "nets")
+    records = Records(module_program.folder, "nets")
     runs = records.trial_runs()
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     starts = [run.info.start_time for run in runs.values()]
@@ -34,7 +34,7 @@ def test_a_network_of_the_users_is_swept_in_packs_and_predicts(story: Program) -
     assert max(starts) < min(ends), "they trained together"
 
     line = next(line for line in done.stdout.splitlines() if line.startswith("best model: "))
-    path = story.folder / line.removeprefix("best model: ")
+    path = module_program.folder / line.removeprefix("best model: ")
     disc = load_dataset(DataConfig())
     predictor = automl.load(path, build=normed)
     labels = [predictor.classes[y] for y in disc.validation.y]

@@ -23,13 +23,13 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def searched(story: Program) -> Path:
+def searched(module_program: Program) -> Path:
     """A folder with a study `t`, of which nobody chose model, folds or test rows."""
-    mixed_frame(2, n_rows=240).to_csv(story.folder / "table.csv", index=False)
-    done = story.start("study.name=t", *TABLE, *WORDS).wait()
+    mixed_frame(2, n_rows=240).to_csv(module_program.folder / "table.csv", index=False)
+    done = module_program.start("study.name=t", *TABLE, *WORDS).wait()
     assert (done.code, done.stderr) == (0, "")
-    (story.folder / "said.txt").write_text(done.stdout)
-    return story.folder
+    (module_program.folder / "said.txt").write_text(done.stdout)
+    return module_program.folder
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from tests.end_to_end.conftest import program, story
+from tests.end_to_end.conftest import module_program, program
 from tests.mlflow_store import folder, ignore_mlflows_warning, mlflow_environment
 
-__all__ = ["folder", "mlflow_environment", "program", "story"]
+__all__ = ["folder", "mlflow_environment", "module_program", "program"]
 
 N_POINTS = int(os.environ.get("FAULT_POINTS", "1"))
 """How often each fault strikes, at most."""

@@ -19,7 +19,7 @@ from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
-from tests.end_to_end.program import Done, Program, Running, mine, wait_until
+from tests.end_to_end.program import Done, Program, Running, objective_words, wait_until
 from tests.end_to_end.records import Records
 
 STUDY = "faulty"
@@ -82,7 +82,7 @@ class TracedSweep:
         return (*_WORDS, *self.words, f"study.n_trials={self.n_trials}", *inline)
 
 
-_COUNTS = (*mine("counts"), f"space={{epochs: {N_EPOCHS}}}")
+_COUNTS = (*objective_words("counts"), f"space={{epochs: {N_EPOCHS}}}")
 _LOSSES = ("train_loss", "val_loss")
 _SMALL = (
     *(f"training.epochs={N_EPOCHS}", "data.n_train=64", "data.n_validation=32"),

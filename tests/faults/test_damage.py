@@ -22,7 +22,7 @@ from automl.models.predictor import Predictor
 from automl.record import study_files
 from automl.record.study_files import PLOT_NAMES
 from automl.record.study_requests import FolderRequestQueue
-from tests.end_to_end.program import Done, Program, mine
+from tests.end_to_end.program import Done, Program, objective_words
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, SEED, NotePromise, sample
 from tests.flips import one_bit_flipped, torn_ends
@@ -43,7 +43,7 @@ WORDS = (
     "sampler=random",
     "pruner=none",
     "devices=host",
-    *mine("trains_on_its_state"),
+    *objective_words("trains_on_its_state"),
     "space={rate: {low: 0.1, high: 0.9}}",
 )
 FILES = (
@@ -110,8 +110,8 @@ class InterruptedStudy:
 
 
 @pytest.fixture(scope="module")
-def study(story: Program) -> InterruptedStudy:
-    return InterruptedStudy(story)
+def study(module_program: Program) -> InterruptedStudy:
+    return InterruptedStudy(module_program)
 
 
 def damages(content: bytes, at_least: int = 0) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ import pytest
 
 from automl.trial import MetricsReported, TrialStarted
 from tests.end_to_end.objectives import ACKNOWLEDGED, N_EPOCHS
-from tests.end_to_end.program import Program, Running, mine
+from tests.end_to_end.program import Program, Running, objective_words
 from tests.end_to_end.records import Records
 from tests.faults.conftest import ARE_SAMPLED, N_POINTS, SEED, NotePromise, sample
 from tests.processes import left_processes, those_left
@@ -44,7 +44,7 @@ WORDS = (
     "sampler=random",
     "devices=host",
 )
-ALONE = ("admission.request=1MiB", *mine("acknowledges"))
+ALONE = ("admission.request=1MiB", *objective_words("acknowledges"))
 N_PACK_EPOCHS = 80 if ARE_SAMPLED else 200
 PACKS = (
     *(f"training.epochs={N_PACK_EPOCHS}", "data.n_train=64", "data.n_validation=32"),
@@ -286,7 +286,7 @@ def test_of_two_values_of_a_step_the_first_counts(
     program: Program, outside_log: OutsideLog, note_promise: NotePromise
 ) -> None:
     """Each trial's process dies when the sweep has a value, and `report` has not returned."""
-    sweep = KilledSweep(program, outside_log, 0, (ALONE[0], *mine("dies_in_a_report")))
+    sweep = KilledSweep(program, outside_log, 0, (ALONE[0], *objective_words("dies_in_a_report")))
     sweep.finish()
     check_nothing_is_lost(sweep, outside_log, "deaths in a report", note_promise)
     losses, differ = sweep.records.losses(), []

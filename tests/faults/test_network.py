@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.end_to_end.program import Program, mine
+from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.proxy import BadNetwork, NetworkFault, Proxy
 from tests.end_to_end.records import Records
 from tests.end_to_end.server import free_port, serve, start_proxy
@@ -20,10 +20,10 @@ CLIENT_SECONDS = 1
 
 
 @pytest.fixture(scope="module")
-def port(story: Program) -> int:
+def port(module_program: Program) -> int:
     """MLflow's own server, for all tests of this module."""
     port = free_port()
-    serve(story, port)
+    serve(module_program, port)
     return port
 
 
@@ -35,7 +35,7 @@ def words(name: str, uri: str, n_trials: int, objective: str) -> tuple[str, ...]
         "sampler=random",
         "pruner=none",
         "devices=host",
-        *mine(objective)[:2],
+        *objective_words(objective)[:2],
         "space={x: {low: 0.0, high: 1.0}}",
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from automl.record.studies import read_study
-from tests.end_to_end.program import PATIENCE_SECONDS, Program, Running, mine, wait_until
+from tests.end_to_end.program import PATIENCE_SECONDS, Program, Running, objective_words, wait_until
 from tests.end_to_end.records import Records
 from tests.faults.conftest import NotePromise, sample
 from tests.processes import left_processes, processes_in
@@ -34,7 +34,7 @@ WORDS = (
     "pruner=none",
     "sampler=random",
     "devices=host",
-    *mine("lasts_ten_minutes"),
+    *objective_words("lasts_ten_minutes"),
 )
 
 
@@ -159,7 +159,14 @@ def test_without_a_reader_of_what_it_says_it_goes_on_to_its_end(
     program: Program, note_promise: NotePromise
 ) -> None:
     reads, writes = os.pipe()
-    words = ("-m", "automl", *WORDS[:2], "devices=host", "pruner=none", *mine("reports_thrice"))
+    words = (
+        "-m",
+        "automl",
+        *WORDS[:2],
+        "devices=host",
+        "pruner=none",
+        *objective_words("reports_thrice"),
+    )
     process = subprocess.Popen(
         [sys.executable, *words],
         cwd=program.folder,

@@ -16,7 +16,7 @@ from subprocess import TimeoutExpired
 
 import pytest
 
-from tests.end_to_end.program import Program, Running, mine
+from tests.end_to_end.program import Program, Running, objective_words
 from tests.end_to_end.records import Records
 from tests.faults.conftest import N_POINTS, NotePromise, sample
 
@@ -32,7 +32,7 @@ WORDS = (
     "pruner=none",
     "sampler=random",
     "devices=host",
-    *mine("counts"),
+    *objective_words("counts"),
     "study.name=shaken",
 )
 LOCKED_SECONDS = 30.0 if IS_FULL else 8.0

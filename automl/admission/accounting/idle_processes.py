@@ -42,7 +42,7 @@ class IdleProcesses:
         return {devices: here for devices, here in found if len(devices) == self._n_devices}
 
     def on_one(self) -> Iterator[DeviceId]:
-        """Yield the devices whose only process may be reused by a trial of one device."""
+        """Yield devices with an idle process of that device alone, for a trial of one device."""
         if self._n_devices == 1:
             yield from (devices[0] for devices in self._idle if len(devices) == 1)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from automl.record.event_log import EventLog
 from automl.record.studies import read_study
@@ -19,11 +19,13 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say
 from automl.running.loop.messages import PlannedTrial, StopReason
-from automl.running.prepare.prepared_config import PreparedStudy
-from automl.running.prepare.refit_task import RefitTask
-from automl.search.trial_standings import RankedTrial
 from automl.terminal.view import SweepView
 from automl.trial import EnsembleBuilt, Params, TrialOutcome, TrialState
+
+if TYPE_CHECKING:  # they load Optuna, and `report` needs none of them
+    from automl.running.prepare.prepared_config import PreparedStudy
+    from automl.running.prepare.refit_task import RefitTask
+    from automl.search.trial_standings import RankedTrial
 
 LONG_SWEEP_SECONDS = 60.0
 """A sweep of at least this length draws pictures of its ensemble, and says which params matter."""
@@ -33,7 +35,7 @@ white wine on a busy machine."""
 MIN_TRIALS_FRACTION = 0.5
 """The least fraction of a sweep's time limit that its trials get, however long it loaded."""
 
-RunRefit: TypeAlias = Callable[[RefitTask, PreparedStudy], int]
+RunRefit: TypeAlias = "Callable[[RefitTask, PreparedStudy], int]"
 """Trains the refit and writes `refit.pt`. Returns the exit code. Raises AutoMLError if it
 failed."""
 

@@ -110,7 +110,12 @@ class SweepLoop:
     def __post_init__(self) -> None:
         self._packing = PackPlanner(self.ports.trials, self.requests)
         self._placing = TrialPlacer(
-            *(self.ports, self.requests, self.ledger, self.limits, self.process, self.executions),
+            ports=self.ports,
+            requests=self.requests,
+            ledger=self.ledger,
+            limits=self.limits,
+            process=self.process,
+            executions=self.executions,
             governor=self.governor,
         )
         self._memory_seen = MeasuredMemoryForwarder(self.requests, self._placing, self.memory)
@@ -438,7 +443,13 @@ class SweepLoop:
         self.queue.remove(members)
         disturbed = self._placing.is_disturbed(placement)  # it may end before another reading
         execution = self.executions[start.key] = AdmittedExecution(
-            *(start.key, start.request, placement, kind, members, len(group)), disturbed=disturbed
+            key=start.key,
+            request=start.request,
+            placement=placement,
+            kind=kind,
+            members=members,
+            n_lanes=len(group),
+            disturbed=disturbed,
         )
         for waiting in group:
             self._run(waiting, execution, now_seconds)

@@ -120,7 +120,9 @@ class _StudyPreparation:
         space = self._parse_space()
         check_setting(
             bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
-            *("objective", "outside", "needs a space: space='{temperature: {low: 20, high: 80}}'."),
+            "objective",
+            "outside",
+            "needs a space: space='{temperature: {low: 20, high: 80}}'.",
         )
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
@@ -148,7 +150,15 @@ class _StudyPreparation:
             *self._table_notes(dataset, ends),
         )
         return PreparedStudy(
-            *(config, space, plan, dataset, declaration, notes, self._called, facts, flags),
+            config=config,
+            space=space,
+            plan=plan,
+            dataset=dataset,
+            declaration=declaration,
+            notes=notes,
+            called=self._called,
+            facts=facts,
+            flags=flags,
             edits=tuple(self._edits),
             purpose=self.purpose,
         )

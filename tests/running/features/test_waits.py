@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from automl.running.features.waits import WaitHistory
-from automl.terminal.view import WaitingRow
+from dataclasses import replace
+
+from automl.running.features.waits import SweepWaits, WaitHistory
+from automl.terminal.view import SweepView, WaitingRow
 from automl.trial import TrialsWaited
 
 TURN = WaitingRow(1, "2 of 2 run", as_it_should=True)
@@ -36,3 +38,14 @@ def test_a_wait_of_a_moment_is_left_out() -> None:
     history.look([rooms("1")], 0.0)
     history.close(0.5)
     assert waits == []
+
+
+def test_what_is_left_waiting_at_the_end_is_no_wait() -> None:
+    waits: list[TrialsWaited] = []
+    feature = SweepWaits(WaitHistory(waits.append))
+    view = SweepView("a", "a", 0.0, 2, "loss", waiting=(rooms("1"),))
+    feature.look(view)
+    feature.look(replace(view, time=2.0, waiting=()))
+    feature.look(replace(view, time=3.0, ended="interrupted"))
+    feature.look(replace(view, time=9.0, ended="interrupted", waiting=()))
+    assert [(w.time, w.until) for w in waits] == [(0.0, 2.0)]

@@ -33,7 +33,7 @@ def plans(draw: st.DrawFn) -> Plan:
 A, B = PackKind("a", 4), PackKind("b", 4)
 
 
-def of(
+def make_plan(
     kind: PackKind | None, seconds: float = 3.0, ends: str = "finished", n_gb: int | None = 1
 ) -> Plan:
     request = None if n_gb is None else n_gb * GB

@@ -31,7 +31,7 @@ TWO = {"GPU-a": 24 * GB, "GPU-b": 24 * GB}
 A = PackKind("a", 4)
 
 
-def of(n_gb: int | None, seconds: float = 3.0, **how: Any) -> Plan:
+def make_plan(n_gb: int | None, seconds: float = 3.0, **how: Any) -> Plan:
     request = None if n_gb is None else n_gb * GB
     return Plan(request, request or 0, seconds=seconds, **how)
 
@@ -81,59 +81,74 @@ class Passing(World):
 
 def test_a_small_trial_passes_a_large_one_that_has_to_wait() -> None:
     """20 GB wait for 12 that run for 20 s more; 4 GB for 5 s do not delay them."""
-    world = Passing(GPU, [of(12, 20.0), of(20), of(4, 5.0)])
+    world = Passing(GPU, [make_plan(12, 20.0), make_plan(20), make_plan(4, 5.0)])
     world.run()
     assert world.started == [0, 2, 1]
     assert world.started_at[2] < 2
 
 
 def test_who_would_delay_the_head_waits_behind_it() -> None:
-    world = Passing(GPU, [of(12, 10.0), of(20), of(4, 30.0)])
+    world = Passing(GPU, [make_plan(12, 10.0), make_plan(20), make_plan(4, 30.0)])
     world.run()
     assert world.started == [0, 1, 2]
 
 
 def test_who_fits_beside_the_head_may_stay_as_long_as_it_likes() -> None:
-    world = Passing(GPU, [of(12, 20.0), of(16), of(5, 90.0)])
+    world = Passing(GPU, [make_plan(12, 20.0), make_plan(16), make_plan(5, 90.0)])
     world.run()
     assert world.started == [0, 2, 1]
 
 
 def test_another_device_may_be_taken_where_the_head_was_not_promised_it() -> None:
-    world = Passing(TWO, [of(12, 20.0), of(12, 40.0), of(20), of(9, 90.0)])
+    world = Passing(
+        TWO, [make_plan(12, 20.0), make_plan(12, 40.0), make_plan(20), make_plan(9, 90.0)]
+    )
     world.run()
     assert world.started == [0, 1, 3, 2]
     assert world.started_at[2] < 22, "as soon as the first has ended"
 
 
 def test_larger_ones_pass_first() -> None:
-    world = Passing(GPU, [of(12, 30.0), of(20), of(3, 5.0), of(9, 5.0), of(3, 5.0)])
+    world = Passing(
+        GPU,
+        [
+            make_plan(12, 30.0),
+            make_plan(20),
+            make_plan(3, 5.0),
+            make_plan(9, 5.0),
+            make_plan(3, 5.0),
+        ],
+    )
     world.run()
     assert world.started[:3] == [0, 3, 2]
 
 
 def test_without_a_lookahead_nobody_passes() -> None:
-    world = Passing(GPU, [of(12, 20.0), of(20), of(4, 5.0)], n_ahead=0)
+    world = Passing(GPU, [make_plan(12, 20.0), make_plan(20), make_plan(4, 5.0)], n_ahead=0)
     world.run()
     assert world.started == [0, 1, 2]
 
 
 def test_only_so_many_are_looked_at() -> None:
-    large = [of(20, 1.0)] * 3
-    world = Passing(GPU, [of(12, 20.0), *large, of(4, 5.0)], n_ahead=2)
+    large = [make_plan(20, 1.0)] * 3
+    world = Passing(GPU, [make_plan(12, 20.0), *large, make_plan(4, 5.0)], n_ahead=2)
     world.run()
     assert world.started == [0, 1, 2, 3, 4]
 
 
 def test_a_sampler_that_learns_is_not_asked_too_far_ahead() -> None:
-    world = Passing(GPU, [of(12, 20.0), of(20), of(4, 5.0)], limits=AdmissionLimits(2, 0, 5.0))
+    world = Passing(
+        GPU,
+        [make_plan(12, 20.0), make_plan(20), make_plan(4, 5.0)],
+        limits=AdmissionLimits(2, 0, 5.0),
+    )
     world.most_pending = 2
     world.run()
     assert world.started == [0, 1, 2]
 
 
 def test_nothing_is_asked_for_ahead_while_nothing_has_room() -> None:
-    planned = [of(22, 20.0), of(20), of(4, 5.0)]
+    planned = [make_plan(22, 20.0), make_plan(20), make_plan(4, 5.0)]
     world = Passing(GPU, planned, own_processes=True)
     world._n_asked = world.loop.asking.n_asked = 2
     world.loop.take_over([WaitingTrial(PlannedTrial(n, {"plan": n})) for n in range(2)])
@@ -142,9 +157,11 @@ def test_nothing_is_asked_for_ahead_while_nothing_has_room() -> None:
 
 
 def test_trials_of_one_kind_pass_as_one_pack() -> None:
-    small = of(1, 5.0, kind=A)
+    small = make_plan(1, 5.0, kind=A)
     world = Passing(
-        GPU, [of(12, 30.0), of(20), small, small, small], limits=AdmissionLimits(2, 0, 5.0)
+        GPU,
+        [make_plan(12, 30.0), make_plan(20), small, small, small],
+        limits=AdmissionLimits(2, 0, 5.0),
     )
     world.run()
     assert world.packs[2] == [2, 3, 4]
@@ -152,7 +169,7 @@ def test_trials_of_one_kind_pass_as_one_pack() -> None:
 
 def test_once_its_time_has_come_nobody_passes_the_head() -> None:
     """What runs takes six times as long as was thought."""
-    planned = [of(12, 60.0), of(20), *[of(4, 3.0)] * 40]
+    planned = [make_plan(12, 60.0), make_plan(20), *[make_plan(4, 3.0)] * 40]
     world = Passing(GPU, planned, rough=1 / 6)
     world.run()
     late = [n for n, at in world.started_at.items() if 12 < at < world.started_at[1]]
@@ -162,7 +179,11 @@ def test_once_its_time_has_come_nobody_passes_the_head() -> None:
 
 def test_nobody_passes_by_a_reading_that_still_shows_what_has_just_ended() -> None:
     """What runs ends twice as early as was thought, and by that reading the head has no room."""
-    world = Passing(GPU, [of(8, 9.6), of(4, 60.0), of(14), *[of(9, 3.0)] * 9], rough=2.0)
+    world = Passing(
+        GPU,
+        [make_plan(8, 9.6), make_plan(4, 60.0), make_plan(14), *[make_plan(9, 3.0)] * 9],
+        rough=2.0,
+    )
     world.run()
     assert world.started[:6] == [0, 1, 3, 4, 5, 2]
     assert world.started_at[2] < 11, "as soon as the last of those that passed has ended"
@@ -172,7 +193,7 @@ def lognormal(seed: int, n: int = 40) -> list[Plan]:
     """Sizes and durations as sweeps have them: few are large, few are long."""
     random = Random(seed)
     sizes = [min(max(1, round(3 * math.exp(0.9 * random.gauss(0, 1)))), 20) for _ in range(n)]
-    return [of(size, 30 * math.exp(random.gauss(0, 1))) for size in sizes]
+    return [make_plan(size, 30 * math.exp(random.gauss(0, 1))) for size in sizes]
 
 
 @pytest.mark.slow
@@ -191,7 +212,7 @@ def test_on_one_gpu_the_large_ones_are_not_left_for_the_end() -> None:
 @st.composite
 def exact_plans(draw: st.DrawFn) -> Plan:
     size = draw(st.integers(1, 22))
-    return of(size, draw(st.floats(1, 30)), appears_after=draw(st.floats(0, 2)))
+    return make_plan(size, draw(st.floats(1, 30)), appears_after=draw(st.floats(0, 2)))
 
 
 @settings(max_examples=10, deadline=None)
@@ -204,7 +225,7 @@ def exact_plans(draw: st.DrawFn) -> Plan:
     shows_pids=st.booleans(),
 )
 @example(  # beside the first there is room for the second once its context is seen
-    planned=[of(16, 4.3), of(13, 5.1), of(2, 5.0)],
+    planned=[make_plan(16, 4.3), make_plan(13, 5.1), make_plan(2, 5.0)],
     totals=[32 * GB],
     limit=3,
     context=CONTEXT_BYTES,
@@ -212,7 +233,13 @@ def exact_plans(draw: st.DrawFn) -> Plan:
     shows_pids=True,
 )
 @example(  # the head fits on the smaller device only beside a context that is there
-    planned=[of(13, 1.0), of(8, 22.0), of(9, 25.0), of(21, 1.0), of(1, 8.0)],
+    planned=[
+        make_plan(13, 1.0),
+        make_plan(8, 22.0),
+        make_plan(9, 25.0),
+        make_plan(21, 1.0),
+        make_plan(1, 8.0),
+    ],
     totals=[23 * GB, 24 * GB],
     limit=4,
     context=300 * 1024**2,

@@ -20,7 +20,7 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.trial import FailedOutcome, FinishedOutcome, TooLargeOutcome
-from tests.running.loop.planned import GB, GPU, A, n_gb, of, plans
+from tests.running.loop.planned import GB, GPU, A, make_plan, n_gb, plans
 from tests.running.loop.simulated_machine import Plan, Stranger
 from tests.running.loop.simulator import World
 
@@ -221,7 +221,7 @@ def test_memory_that_ran_out_before_is_asked_for_again(
 
 
 def test_a_trial_that_died_or_ran_out_of_memory_before_goes_on_alone() -> None:
-    world = taken_over([of(A), of(A), of(A), of(A)], (1, 0), (0, 1))
+    world = taken_over([make_plan(A), make_plan(A), make_plan(A), make_plan(A)], (1, 0), (0, 1))
     assert world.packs == {0: [0], 1: [1], 2: [2, 3]}
 
 

@@ -12,7 +12,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import DevicesRead, TrialStartsHeld
 from automl.trial import FinishedOutcome, PackKind
-from tests.running.loop.planned import GB, GPU, A, B, of
+from tests.running.loop.planned import GB, GPU, A, B, make_plan
 from tests.running.loop.simulator import World
 
 
@@ -27,40 +27,64 @@ from tests.running.loop.simulator import World
 def test_packs_of_unequal_members_are_promised_what_they_ask_for(
     members: list[tuple[int | None, float]], **how: Any
 ) -> None:
-    planned = [of(A, seconds, n_gb=size) for size, seconds in members]
+    planned = [make_plan(A, seconds, n_gb=size) for size, seconds in members]
     World(GPU, planned, limits=AdmissionLimits(2, GB, 5.0), **how).run()
 
 
 def test_the_last_trials_are_divided_among_the_cores_not_the_places() -> None:
     limits = AdmissionLimits(None, 0, 5.0, max_per_gpu=16, max_on_host=2)
-    world = World(GPU, [of(PackKind("a", 8))] * 8, limits=limits)
+    world = World(GPU, [make_plan(PackKind("a", 8))] * 8, limits=limits)
     world.loop.handle(DevicesRead(world._reading()), 0.0)
     assert [len(pack) for pack in world.packs.values()] == [4, 4]
 
 
 def test_trials_of_the_heads_kind_start_as_one_pack() -> None:
-    world = World(GPU, [of(A), of(B), of(A), of(None), of(A), of(A), of(A)])
+    world = World(
+        GPU,
+        [
+            make_plan(A),
+            make_plan(B),
+            make_plan(A),
+            make_plan(None),
+            make_plan(A),
+            make_plan(A),
+            make_plan(A),
+        ],
+    )
     world.run()
     assert world.packs[0][:4] == [0, 2, 4, 5]
 
 
 def test_a_free_lane_takes_the_next_of_its_kind() -> None:
     world = World(
-        GPU, [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(A)], limits=AdmissionLimits(1, 0, 5.0)
+        GPU,
+        [make_plan(A, 1), make_plan(A, 9), make_plan(A, 9), make_plan(A, 9), make_plan(A)],
+        limits=AdmissionLimits(1, 0, 5.0),
     )
     world.run()
     assert world.packs == {0: [0, 1, 2, 3, 4]}
 
 
 def test_a_lane_stays_free_while_another_kind_waits_at_the_head() -> None:
-    planned = [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(None), of(A)]
+    planned = [
+        make_plan(A, 1),
+        make_plan(A, 9),
+        make_plan(A, 9),
+        make_plan(A, 9),
+        make_plan(None),
+        make_plan(A),
+    ]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
     world.run()
     assert world.packs == {0: [0, 1, 2, 3], 4: [4], 5: [5]}
 
 
 def test_a_pack_that_dies_is_dissolved_without_a_strike() -> None:
-    world = World(GPU, [of(A), of(A, ends="dies"), of(A), of(A)], limits=AdmissionLimits(1, 0, 5.0))
+    world = World(
+        GPU,
+        [make_plan(A), make_plan(A, ends="dies"), make_plan(A), make_plan(A)],
+        limits=AdmissionLimits(1, 0, 5.0),
+    )
     world.run()
     assert {n: type(o) for n, o in world.told.items()} == dict.fromkeys(range(4), FinishedOutcome)
     assert world.packs[2] == [2], "alone"
@@ -68,7 +92,7 @@ def test_a_pack_that_dies_is_dissolved_without_a_strike() -> None:
 
 
 def test_samplers_that_learn_are_not_asked_too_far_ahead() -> None:
-    world = World(GPU, [of(A)] * 8, limits=AdmissionLimits(1, 0, 5.0))
+    world = World(GPU, [make_plan(A)] * 8, limits=AdmissionLimits(1, 0, 5.0))
     world.most_pending = 3
     world.run()
     assert len(world.packs[0]) > 3, "refilled one by one"
@@ -76,21 +100,21 @@ def test_samplers_that_learn_are_not_asked_too_far_ahead() -> None:
 
 
 def test_the_rest_is_divided_among_those_that_could_run_it() -> None:
-    world = World(GPU, [of(A)] * 4, limits=AdmissionLimits(2, 0, 5.0))
+    world = World(GPU, [make_plan(A)] * 4, limits=AdmissionLimits(2, 0, 5.0))
     world.run()
     assert world.packs == {0: [0, 1], 2: [2, 3]}
 
 
 def test_after_ctrl_c_a_free_lane_takes_nobody() -> None:
     """A trial may well end between the signal and its next report."""
-    planned = [of(A, 0.7), of(A, 9), of(A, 9), of(A, 9), of(A)]
+    planned = [make_plan(A, 0.7), make_plan(A, 9), make_plan(A, 9), make_plan(A, 9), make_plan(A)]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0), stop_at=0.5)
     world.run()  # checks that nothing starts
     assert (list(world.told), world.interrupted) == ([0], {1, 2, 3})
 
 
 def test_while_starts_are_held_a_free_lane_takes_nobody() -> None:
-    planned = [of(A, 1), of(A, 9), of(A, 9), of(A, 9), of(A)]
+    planned = [make_plan(A, 1), make_plan(A, 9), make_plan(A, 9), make_plan(A, 9), make_plan(A)]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
     refusal = AdmissionRefusal("waiting: paused", RefusalKind.HELD)
     seen: list[int] = []
@@ -103,7 +127,7 @@ def test_while_starts_are_held_a_free_lane_takes_nobody() -> None:
 
 def test_a_trial_fed_to_a_pack_that_had_just_ended_starts_elsewhere() -> None:
     """The main thread hears of the first end when the second has come already."""
-    planned = [of(A, 1.0), of(A, 1.1), of(A)]
+    planned = [make_plan(A, 1.0), make_plan(A, 1.1), make_plan(A)]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0), told_after=0.5)
     world.most_pending = 2
     world.run()
@@ -111,7 +135,7 @@ def test_a_trial_fed_to_a_pack_that_had_just_ended_starts_elsewhere() -> None:
 
 
 def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
-    planned = [of(A, n_gb=1), of(A, n_gb=5), of(A, n_gb=2)]
+    planned = [make_plan(A, n_gb=1), make_plan(A, n_gb=5), make_plan(A, n_gb=2)]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
     world.loop.handle(DevicesRead(world._reading()), 0.0)
     (reservation,) = world.ledger.snapshot().reservations
@@ -120,13 +144,13 @@ def test_a_pack_asks_for_its_lanes_times_its_largest_member() -> None:
 
 @pytest.mark.parametrize("second", [None, 1])
 def test_a_pack_of_unknown_size_has_a_device_to_itself(second: int | None) -> None:
-    planned = [of(A, n_gb=None), of(A, n_gb=second)]
+    planned = [make_plan(A, n_gb=None), make_plan(A, n_gb=second)]
     World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0)).run()  # checks it
 
 
 @pytest.mark.parametrize("third", [None, 9])
 def test_a_lane_takes_no_trial_larger_than_what_its_pack_was_promised(third: int | None) -> None:
-    planned = [of(A, 1), of(A, 9), of(A, n_gb=third)]
+    planned = [make_plan(A, 1), make_plan(A, 9), make_plan(A, n_gb=third)]
     world = World(GPU, planned, limits=AdmissionLimits(1, 0, 5.0))
     world.most_pending = 2
     world.run()

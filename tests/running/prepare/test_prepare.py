@@ -344,15 +344,15 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
 
 
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
-    def of(**data: Any) -> Any:
+    def stored_columns(**data: Any) -> Any:
         found = prepare_study(replace(dated, data=replace(dated.data, **data))).identity["data"]
         detected = {"detect", "detect_target", "detect_verbatim"}
         assert not (detected | {"combine", "combine_three"}) & found.keys()
         return found["columns"]
 
-    assert of(detect=True) == {"joined": "date"}
-    assert of(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
-    assert of(columns={"joined": "date"}) == {"joined": "date"}
+    assert stored_columns(detect=True) == {"joined": "date"}
+    assert stored_columns(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
+    assert stored_columns(columns={"joined": "date"}) == {"joined": "date"}
 
 
 def test_combined_columns_are_part_of_a_study(dated: Config) -> None:

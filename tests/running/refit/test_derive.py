@@ -77,7 +77,7 @@ def task_of(config: Config = CONFIG) -> RefitTask:
     return RefitTask(config, Path("studies/a"), [RECORD.trials[0]])
 
 
-def of(
+def decide(
     refit: RefitConfig, taken: RefitDevices | None = None, sizes: TrainRowCounts | None = None
 ) -> RefitDecision:
     sizes = sizes or TrainRowCounts(before=100, now=125)
@@ -130,7 +130,7 @@ def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
 
 
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
-    found = of(RefitConfig(hold_out=0.1))
+    found = decide(RefitConfig(hold_out=0.1))
     assert (found.members[0].epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
     own = derived(replace(CONFIG, refit=RefitConfig(hold_out=0.1)), found)
     assert (own.study.metric, own.study.direction) == ("val_error", Direction.maximize)
@@ -141,7 +141,7 @@ def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
 
 def test_it_is_a_study_of_the_winners_params() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3))
-    found = of(config.refit)
+    found = decide(config.refit)
     own = derived(config, found)
     assert own.space == {"lr": 0.5, "batch_size": 32}
     assert own.study.n_trials == 3
@@ -158,12 +158,12 @@ def test_it_is_a_study_of_the_winners_params() -> None:
 
 def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
     config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
-    assert derived(config, of(RefitConfig())).execution.kind is ExecutionKind.auto
+    assert derived(config, decide(RefitConfig())).execution.kind is ExecutionKind.auto
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
     def name(refit: RefitConfig, taken: RefitDevices | None = None, data: int = 1) -> str | None:
-        return derived(replace(CONFIG, refit=refit), of(refit, taken), data).study.name
+        return derived(replace(CONFIG, refit=refit), decide(refit, taken), data).study.name
 
     usual = name(RefitConfig())
     assert name(RefitConfig(n_seeds=5)) == usual
@@ -191,19 +191,19 @@ def test_what_asks_for_its_params_is_given_them_first() -> None:
 
 
 def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
-    own = derived(CONFIG, of(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)))
+    own = derived(CONFIG, decide(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)))
     assert own.admission.max_concurrent_trials == 1
     assert own.execution.threads_per_trial == 3
     kept = replace(CONFIG, execution=replace(CONFIG.execution, threads_per_trial=4))
-    three = derived(kept, of(RefitConfig(), RefitDevices(n_threads=3)))
+    three = derived(kept, decide(RefitConfig(), RefitDevices(n_threads=3)))
     assert three.execution.threads_per_trial == 4
-    eight = derived(CONFIG, of(RefitConfig(), RefitDevices(n_gpus=8)))
+    eight = derived(CONFIG, decide(RefitConfig(), RefitDevices(n_gpus=8)))
     assert eight.admission.devices_per_trial == 8
 
 
 def test_how_it_goes_on_is_the_same_command() -> None:
     config = replace(CONFIG, refit=RefitConfig(n_seeds=3, hold_out=0.1, rows="all"))
-    own = derived(config, of(config.refit))
+    own = derived(config, decide(config.refit))
     line = (
         "python -m automl refit study.name=a refit.trial=0 refit.rows=all refit.hold_out=0.1 "
         "refit.n_seeds=3"
