@@ -471,10 +471,10 @@ found = place_trial(ResourceRequest(2**30), now, LedgerSnapshot(), limits, now_s
 assert found.devices == (gpu,)
 """
 SHOW_DEVICES = """
-from automl.commands.devices import device_accounts
+from automl.commands.devices import read_device_accounts
 from automl.config import DevicesConfig, DevicesKind
 config.devices = DevicesConfig(kind=DevicesKind.host)
-assert device_accounts(config)
+assert read_device_accounts(config)
 """
 
 

@@ -30,12 +30,12 @@ DEFAULT_MODEL = "default"
 
 
 @dataclass
-class DefaultModel(MLPFamily):
+class DefaultModelSchema(MLPFamily):
     """The schema of the default option, with the keys of the model that most data get."""
 
 
 OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
-    "model": {**load_families(), DEFAULT_MODEL: DefaultModel},
+    "model": {**load_families(), DEFAULT_MODEL: DefaultModelSchema},
     "sampler": samplers(),
     "pruner": pruners(),
 }

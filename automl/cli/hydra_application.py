@@ -25,7 +25,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from automl.cli.base import ConfigBase, replaced_sections
 from automl.cli.command_registry import conf_dir
-from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, DefaultModel
+from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, DefaultModelSchema
 from automl.cli.hydra_errors import explain_errors
 from automl.cli.schemas import (
     DEFAULT_SPACE,
@@ -97,7 +97,7 @@ def _additional_options(config: DictConfig, overrides: Sequence[Override]) -> tu
     """Return the options to choose in addition to those that the application chose."""
     kind = OmegaConf.get_type(config, "model")
     model = next((name for name, cls in OPTIONS_BY_CLASS["model"].items() if cls is kind), "")
-    if model == DEFAULT_MODEL and config.model != OmegaConf.structured(DefaultModel):
+    if model == DEFAULT_MODEL and config.model != OmegaConf.structured(DefaultModelSchema):
         return ("model=mlp",)
     names = {o.key_or_group: str(o.value()) for o in overrides}
     chosen = ChosenOptions(

@@ -50,7 +50,7 @@ def explain_errors(overrides: Sequence[str] = ()) -> Iterator[None]:
     except OverrideParseException as error:
         raise ConfigError(_unreadable(error)) from error
     except MissingConfigException as error:
-        raise ConfigError(_missing_file(error)) from error
+        raise ConfigError(_missing_config_text(error)) from error
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides)) from error
     except OverflowError as error:
@@ -138,7 +138,7 @@ def _unreadable(error: OverrideParseException) -> str:
     )
 
 
-def _missing_file(error: MissingConfigException) -> str:
+def _missing_config_text(error: MissingConfigException) -> str:
     missing = error.missing_cfg_file or ""
     group, _, name = missing.rpartition("/")
     if not group:

@@ -18,7 +18,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from automl.cli.command_registry import conf_dir, default_options
-from automl.cli.config_keys import DEFAULT_MODEL, OPTIONS_BY_CLASS, SCHEMA_SUFFIX, DefaultModel
+from automl.cli.config_keys import (
+    DEFAULT_MODEL,
+    OPTIONS_BY_CLASS,
+    SCHEMA_SUFFIX,
+    DefaultModelSchema,
+)
 from automl.cli.space_overrides import is_about_space
 from automl.config import Config, TrainingConfig
 from automl.models.family import Family, load_families
@@ -65,7 +70,7 @@ def is_length_open(config: DictConfig) -> bool:
 
 def _own_length(model: DictConfig, data: Any, objective: Any) -> int | None:
     family = OmegaConf.get_type(model)
-    if family is DefaultModel:
+    if family is DefaultModelSchema:
         family = load_families()[_default_model(data.name, objective.name)]
     has_own_length = (
         isinstance(family, type) and issubclass(family, Family) and family.has_own_length

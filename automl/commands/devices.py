@@ -220,11 +220,11 @@ def run(call: CommandCall) -> int:
     if watches_cluster(config):
         _print_nodes(config)
     else:
-        print_accounts(device_accounts(config))
+        print_accounts(read_device_accounts(config))
     return 0
 
 
-def device_accounts(config: Config) -> list[DeviceAccount]:
+def read_device_accounts(config: Config) -> list[DeviceAccount]:
     """Return one reading of the devices, without any of our processes on them. Raises
     AutoMLError."""
     with (

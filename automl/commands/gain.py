@@ -85,7 +85,7 @@ def advise(rows: Sequence[TimingRow], machine: ParallelismLimits) -> GainAdvice:
     """
     choices = [
         choice
-        for choose in (_threads, _packs, _precision, _device)
+        for choose in (_advise_threads, _advise_packs, _advise_precision, _advise_device)
         if (choice := choose(rows, machine)) is not None
     ]
     if not choices:
@@ -95,7 +95,9 @@ def advise(rows: Sequence[TimingRow], machine: ParallelismLimits) -> GainAdvice:
     return GainAdvice(f"To get most trials done: {' '.join(overrides)} ({reasons}).", overrides)
 
 
-def _threads(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+def _advise_threads(
+    rows: Sequence[TimingRow], machine: ParallelismLimits
+) -> _AdvisedOverride | None:
     """Advise the number of threads with the most trials an hour. More threads mean fewer trials
     side by side."""
     host = [row for row in rows if row.device.on_host]
@@ -116,7 +118,7 @@ def _threads(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedO
     return _AdvisedOverride(f"execution.threads_per_trial={best}", reason)
 
 
-def _packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+def _advise_packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
     here = _fastest_device(rows, machine)
     times = _gain(here, lambda way: way.n_lanes > 1)
     if times is None:
@@ -128,7 +130,9 @@ def _packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOve
     )
 
 
-def _precision(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+def _advise_precision(
+    rows: Sequence[TimingRow], machine: ParallelismLimits
+) -> _AdvisedOverride | None:
     here = _fastest_device(rows, machine)
     times = _gain(here, lambda way: way.precision is Precision.bfloat16)
     if times is None:
@@ -141,7 +145,9 @@ def _precision(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _Advise
     return _AdvisedOverride(f"training.precision={chosen.value}", reason)
 
 
-def _device(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _AdvisedOverride | None:
+def _advise_device(
+    rows: Sequence[TimingRow], machine: ParallelismLimits
+) -> _AdvisedOverride | None:
     """Compare the GPU, with one trial or pack at a time, to all cores of the CPU."""
     if all(row.device.on_host for row in rows):
         return None

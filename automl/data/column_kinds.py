@@ -273,7 +273,7 @@ def _detected_kind(name: str, column: pd.Series[Any], verbatim: bool) -> Detecte
     values = cells.distinct_cells(column)[1]
     if not verbatim and cells.are_all_numbers(values):
         return DetectedColumn(name, ColumnKind.number, PLAIN_NUMBERS_REASON)
-    texts, n_different = try_reading(values)
+    texts, n_different = sample_cell_texts(values)
     has_digits = sum(any(map(str.isdigit, text[:40])) for text in texts) >= len(texts) / 2
     return (
         (has_digits and _detect_date(name, texts))
@@ -291,7 +291,7 @@ def _codes(name: str, column: pd.Series[Any]) -> DetectedColumn:
     return replace(taken, why=why, is_new=True)
 
 
-def try_reading(values: Sequence[Any]) -> tuple[list[str], int]:
+def sample_cell_texts(values: Sequence[Any]) -> tuple[list[str], int]:
     """Return at most MAX_TRIED of the different cells, as texts, and how many there are in all."""
     places = spread_places(len(values), MAX_TRIED)
     return [str(values[place]) for place in places], len(values)
@@ -374,7 +374,7 @@ def _chosen_kind(
     name: str, column: pd.Series[Any], kind: ColumnKind, verbatim: bool
 ) -> DetectedColumn:
     key, why = f"data.columns.{name}={kind.value}", "chosen"
-    texts, n_different = try_reading(cells.distinct_cells(column)[1])
+    texts, n_different = sample_cell_texts(cells.distinct_cells(column)[1])
     if kind is ColumnKind.drop:
         return DetectedColumn(name, kind, why)
     if kind is ColumnKind.date:

@@ -17,7 +17,12 @@ import pandas as pd
 from automl.config import ColumnKind, Task
 from automl.data import cells
 from automl.data.cells import are_verbatim
-from automl.data.column_kinds import distinct_texts, make_numbers, read_cell_number, try_reading
+from automl.data.column_kinds import (
+    distinct_texts,
+    make_numbers,
+    read_cell_number,
+    sample_cell_texts,
+)
 from automl.data.columns import TRUTH_BY_NUMBER, NumberReading, holds_truths
 from automl.data.dataset import Label, Targets
 from automl.data.text_values import detect_number_style
@@ -102,7 +107,7 @@ def detect_target_amounts(column: pd.Series[Any], task: Task) -> NumberReading |
     """
     if task is Task.classification or cells.holds_numbers(column):
         return None
-    mark, unit, share = detect_number_style(try_reading(cells.distinct_cells(column)[1])[0])
+    mark, unit, share = detect_number_style(sample_cell_texts(cells.distinct_cells(column)[1])[0])
     reading = NumberReading(str(column.name), mark, unit)
     if share > 0 and (task is Task.regression or _are_amounts(column, reading)):
         return reading

@@ -28,8 +28,8 @@ from automl.errors import ConfigError, StorageError
 from automl.record.disk import flush_folder, make_folder, open_replacing
 from automl.record.texts import fit_line
 from automl.trial import (
-    AnsweringTrialSource,
     CheckpointWritten,
+    ExecutionFeed,
     OnEvents,
     Question,
     Reply,
@@ -115,9 +115,7 @@ class CheckpointStore:
         except OSError as error:
             raise self._storage_error(error) from error
 
-    def around(
-        self, feed: AnsweringTrialSource, on_events: OnEvents
-    ) -> tuple[AnsweringTrialSource, OnEvents]:
+    def around(self, feed: ExecutionFeed, on_events: OnEvents) -> tuple[ExecutionFeed, OnEvents]:
         """Wrap the feed and the events of an execution on this machine; both raise StorageError.
 
         A trial's stored files are fetched to its folder before it begins, and each checkpoint is
@@ -221,7 +219,7 @@ def _newest_mark(folder: Path) -> str:
 class _CheckpointFetchingSource:
     """Feeds trials, and fetches a trial's stored files to its folder when the trial is taken."""
 
-    def __init__(self, feed: AnsweringTrialSource, stored: CheckpointStore) -> None:
+    def __init__(self, feed: ExecutionFeed, stored: CheckpointStore) -> None:
         self._feed, self._stored = feed, stored
         self.key, self.n_lanes = feed.key, feed.n_lanes
         self.specs: dict[int, TrialSpec] = {}

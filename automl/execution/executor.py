@@ -19,8 +19,8 @@ from automl.execution.trial_isolation import ThreadIsolation
 from automl.execution.trial_output import append_failure
 from automl.record.study_files import trial_log_name
 from automl.trial import (
-    AnsweringTrialSource,
     DeviceId,
+    ExecutionFeed,
     FailedOutcome,
     ObjectiveSession,
     OnEvents,
@@ -56,9 +56,7 @@ class Executor(Protocol):
 
     can: ExecutorCapabilities
 
-    def execute(
-        self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
-    ) -> None:
+    def execute(self, feed: ExecutionFeed, placement: Placement, on_events: OnEvents) -> None:
         """Carry out the feed's first trial (and more of its kind where it can pack).
 
         Every trial taken from the feed gets exactly one `TrialOutcome`, its last event. A verdict
@@ -129,7 +127,7 @@ def _refuse_params(question: Question) -> Reply:
 class TrialFeed:
     """Feeds an execution its trials: the ones it starts with, and the ones added while it runs.
 
-    It is an `automl.trial.AnsweringTrialSource`.
+    It is an `automl.trial.ExecutionFeed`.
     """
 
     def __init__(
@@ -188,9 +186,7 @@ class InlineExecutor:
         self._session: ObjectiveSession | None = None
         self._opening = threading.Lock()
 
-    def execute(
-        self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
-    ) -> None:
+    def execute(self, feed: ExecutionFeed, placement: Placement, on_events: OnEvents) -> None:
         spec = feed.next()
         assert spec is not None, "an executor is called with a trial in its feed"
 
@@ -256,7 +252,7 @@ class _SameProcessChannel:
     be fetched later.
     """
 
-    def __init__(self, feed: AnsweringTrialSource) -> None:
+    def __init__(self, feed: ExecutionFeed) -> None:
         self._feed = feed
 
     def ask(self, question: Question) -> Reply:

@@ -32,7 +32,7 @@ from automl.execution.worker_messages import (
 from automl.execution.worker_process import WorkerLimits, WorkerProcess
 from automl.record.study_files import trial_log_name
 from automl.trial import (
-    AnsweringTrialSource,
+    ExecutionFeed,
     FailedOutcome,
     InterruptedOutcome,
     OnEvents,
@@ -63,7 +63,7 @@ class ExecutionSupervisor:
     def __init__(
         self,
         worker: WorkerProcess,
-        feed: AnsweringTrialSource,
+        feed: ExecutionFeed,
         on_events: OnEvents,
         on_unjudged: OnEvents,
         limits: WorkerLimits,

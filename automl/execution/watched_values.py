@@ -297,7 +297,7 @@ def _logger_setups() -> tuple[dict[str, LoggerSetup], int, int]:
     Loggers that nobody has set up are left out. `sys.modules` lists later modules behind those that
     are counted.
     """
-    setups = {name: _setup(logger) for name, logger in _loggers()}
+    setups = {name: _logger_setup(logger) for name, logger in _loggers()}
     touched = {name: setup for name, setup in setups.items() if setup != _UNTOUCHED}
     return touched, logging.root.manager.disable, len(sys.modules)
 
@@ -312,7 +312,7 @@ def _put_back_logger_setups(before: tuple[dict[str, LoggerSetup], int, int]) -> 
     imported = {*islice(sys.modules, n_modules, None)}
     for name, logger in _loggers():
         setup = setups.get(name, _UNTOUCHED)
-        if _setup(logger) != setup and imported.isdisjoint(
+        if _logger_setup(logger) != setup and imported.isdisjoint(
             accumulate(name.split("."), "{}.{}".format)
         ):
             handlers, level, logger.disabled, logger.propagate = setup
@@ -322,7 +322,7 @@ def _put_back_logger_setups(before: tuple[dict[str, LoggerSetup], int, int]) -> 
         logging.disable(disabled)
 
 
-def _setup(logger: logging.Logger) -> LoggerSetup:
+def _logger_setup(logger: logging.Logger) -> LoggerSetup:
     return tuple(logger.handlers), logger.level, logger.disabled, logger.propagate
 
 

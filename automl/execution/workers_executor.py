@@ -23,8 +23,8 @@ from automl.record.lease import lease_seconds
 from automl.record.study_files import trial_log_name
 from automl.trial import (
     HOST_UUID,
-    AnsweringTrialSource,
     DeviceId,
+    ExecutionFeed,
     OnEvents,
     Placement,
     ProcessEntry,
@@ -59,7 +59,7 @@ class WorkersExecutor:
 
     def execute(
         self,
-        feed: AnsweringTrialSource,
+        feed: ExecutionFeed,
         placement: Placement,
         on_events: OnEvents,
         on_unjudged: OnEvents | None = None,

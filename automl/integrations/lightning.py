@@ -216,7 +216,7 @@ class LightningReport(EarlyStopping):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        if _once_an_epoch(trainer):
+        if _validates_once_an_epoch(trainer):
             self._validated = True
         else:
             self._report(trainer)
@@ -261,7 +261,7 @@ class LightningReport(EarlyStopping):
             self._ranks.tell(trainer, step, metrics, get_state)
 
 
-def _once_an_epoch(trainer: Trainer) -> bool:
+def _validates_once_an_epoch(trainer: Trainer) -> bool:
     """Return whether there is one validation in each epoch.
 
     The report then waits for the epoch's end, as Lightning's own checkpoints do: a state from

@@ -17,7 +17,7 @@ from automl.config import DataKind, ObjectiveKind
 from automl.errors import StorageError
 from automl.in_trial.goal import FinalReport
 from automl.in_trial.reports import outcomes, step_counter
-from automl.in_trial.reports.logged_values import LogTarget
+from automl.in_trial.reports.logged_values import TrialLogReceiver
 from automl.in_trial.reports.memory_peaks import MemoryPeakMeter, PeakReporter
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.in_trial.seeds import trial_seed
@@ -317,7 +317,7 @@ class TrainingSession:
     def _train(self, trial: TrialContext, record: TrialReports) -> object:
         """Call the objective and return its result; write `last.pt` and `best.pt` at the end."""
         try:
-            with self._inside.trial(LogTarget(record)):
+            with self._inside.trial(TrialLogReceiver(record)):
                 returned = self._objective(trial)
         except BaseException as error:
             if outcomes.is_pruning(error):  # the best report of a pruned trial can be the study's

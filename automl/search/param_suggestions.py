@@ -67,7 +67,7 @@ class FoundParam:
         )
 
 
-class FoundSpace:
+class SuggestedSpace:
     """Folds the ended trials of a study into the space that their objective asks for."""
 
     def __init__(self, written: SearchSpace) -> None:
@@ -156,7 +156,7 @@ class ParamSuggester:
 
     def __init__(self, search: SamplerInputs, sampler: Sampler, opened: OpenStorage) -> None:
         """Begin with the space of `search`, which is the one that the user wrote."""
-        self.found_space = FoundSpace(search.space)
+        self.found_space = SuggestedSpace(search.space)
         self._search, self._sampler, self._opened = search, sampler, opened
         self._entries: dict[str, SpaceEntry] = {}
         """The entries with which the objective asks for params that trials begin with."""

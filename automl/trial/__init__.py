@@ -61,7 +61,7 @@ from automl.trial.placement import (
     node_of_label,
 )
 from automl.trial.session_protocols import (
-    AnsweringTrialSource,
+    ExecutionFeed,
     ObjectiveSession,
     OnEvent,
     OnEvents,

@@ -100,7 +100,7 @@ class TrialSource(Protocol):
         """Return the first trial, then another of the same kind, or None when there is none now."""
 
 
-class AnsweringTrialSource(TrialSource, Protocol):
+class ExecutionFeed(TrialSource, Protocol):
     """A `TrialSource` that also answers the questions of its trials."""
 
     key: int

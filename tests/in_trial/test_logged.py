@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.in_trial.goal import StudyGoal
-from automl.in_trial.reports.logged_values import LogTarget
+from automl.in_trial.reports.logged_values import TrialLogReceiver
 from automl.in_trial.reports.report_values import MAX_TAGS
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.in_trial.trial_context import TrialInterrupted
@@ -53,7 +53,7 @@ def in_a_thread(call: threading.Thread) -> None:
 def test_what_is_sent_is_sent_by_one_thread_at_a_time(tmp_path: Path) -> None:
     listener = OneAtATime()
     record = make_record(tmp_path, listener)
-    side = LogTarget(record)
+    side = TrialLogReceiver(record)
     thread = threading.Thread(target=side.log, args=([point(0.5, name="other")],))
     thread.start()
     record.report(0, {"val_loss": 0.5}, None, None)
@@ -69,7 +69,7 @@ def test_a_checkpoint_is_asked_for_in_the_trials_own_thread_alone(tmp_path: Path
         asked.append(threading.get_ident())
         return {"epoch": 0}
 
-    side = LogTarget(record)
+    side = TrialLogReceiver(record)
     record.report(0, {"other": 0.5}, state, None)
     in_a_thread(threading.Thread(target=side.log, args=([point(0.5, 1)],)))
     with pytest.raises(TrialInterrupted):
@@ -88,14 +88,14 @@ def test_after_an_interruption_values_without_a_step_are_counted_on(tmp_path: Pa
     listener = Listener()
     again = make_record(tmp_path, listener)
     assert again.restore() == {"epoch": 1}
-    LogTarget(again).log([point(0.25)])
+    TrialLogReceiver(again).log([point(0.25)])
     assert [step for step, _ in listener.reports] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("step", [-1, 2**53 + 1])
 def test_a_step_that_no_report_can_have_is_counted(tmp_path: Path, step: int) -> None:
     listener = Listener()
-    side = LogTarget(make_record(tmp_path, listener))
+    side = TrialLogReceiver(make_record(tmp_path, listener))
     for value in (0.5, 0.25):
         side.log([point(value, step)])
     assert listener.reports == [(0, {"val_loss": 0.5}), (1, {"val_loss": 0.25})]
@@ -104,7 +104,7 @@ def test_a_step_that_no_report_can_have_is_counted(tmp_path: Path, step: int) ->
 def test_tags_of_the_librarys_own_are_none_and_so_many_are_kept(tmp_path: Path) -> None:
     listener = Listener()
     record = make_record(tmp_path, listener)
-    side = LogTarget(record)
+    side = TrialLogReceiver(record)
     side.log(tags={"mlflow.user": "ann", "automl.state": "x", "": "y", "long": "z" * 9000})
     side.log(tags={f"tag {n}": "x" for n in range(2 * MAX_TAGS)})
     for n in range(MAX_TAGS // 2 - 1):
@@ -117,7 +117,7 @@ def test_tags_of_the_librarys_own_are_none_and_so_many_are_kept(tmp_path: Path) 
 
 def test_what_is_no_report_is_one_event(tmp_path: Path) -> None:
     listener = Listener()
-    side = LogTarget(make_record(tmp_path, listener))
+    side = TrialLogReceiver(make_record(tmp_path, listener))
     side.log([point(0.5, name="a"), point(0.25, 7, "b")], {"batch": "8"})
     side.log()
     (event,) = listener.events

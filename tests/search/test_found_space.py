@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.search.domains import ChoiceDomain, Domain, RangeDomain
-from automl.search.param_suggestions import N_ALIKE_TRIALS, FoundSpace
+from automl.search.param_suggestions import N_ALIKE_TRIALS, SuggestedSpace
 from automl.search.search_space import parse_space
 
 LR = RangeDomain(1e-5, 1e-1, log=True)
@@ -17,14 +17,14 @@ KIND = ChoiceDomain(("sgd", "adam"))
 Asked = Mapping[str, Domain]
 
 
-def fold(*trials: Asked, written: Mapping[str, object] | None = None) -> FoundSpace:
-    found = FoundSpace(parse_space(written or {}))
+def fold(*trials: Asked, written: Mapping[str, object] | None = None) -> SuggestedSpace:
+    found = SuggestedSpace(parse_space(written or {}))
     for asked in trials:
         found.take(asked, trained=True)
     return found
 
 
-def known(found: FoundSpace) -> list[str]:
+def known(found: SuggestedSpace) -> list[str]:
     return list(found.known().names)
 
 
@@ -113,7 +113,7 @@ TRIALS = st.lists(
 @given(TRIALS)
 def test_what_is_known_fits_every_trial(trials: Sequence[tuple[Asked, bool]]) -> None:
     """A param that is drawn ahead could have been used as it is by all trials so far."""
-    found = FoundSpace(parse_space({}))
+    found = SuggestedSpace(parse_space({}))
     for asked, trained in trials:
         found.take(asked, trained=trained)
     for param in found.known().params:

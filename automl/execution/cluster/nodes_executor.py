@@ -23,9 +23,9 @@ from automl.execution.worker_process import WorkerLimits
 from automl.record.lease import TrialFolderFence
 from automl.record.texts import fit_line
 from automl.trial import (
-    AnsweringTrialSource,
     CheckpointWritten,
     DeviceId,
+    ExecutionFeed,
     InterruptedOutcome,
     OnEvents,
     Placement,
@@ -64,9 +64,7 @@ class NodesExecutor:
         work = m.NodeSetup(limits, study_path, _MARKER, marker_content, stored, stores_shared)
         nodes.set_up(entry, work)
 
-    def execute(
-        self, feed: AnsweringTrialSource, placement: Placement, on_events: OnEvents
-    ) -> None:
+    def execute(self, feed: ExecutionFeed, placement: Placement, on_events: OnEvents) -> None:
         node = self._nodes.by_name(placement.node)
         if node is None:
             _NodeExecution(feed, on_events).interrupt(f"node {placement.node} is lost")
@@ -84,7 +82,7 @@ class NodesExecutor:
     def _carry(
         self,
         node: ClusterNode,
-        feed: AnsweringTrialSource,
+        feed: ExecutionFeed,
         placement: Placement,
         on_events: OnEvents,
     ) -> None:
@@ -156,7 +154,7 @@ class _NodeExecution:
 
     def __init__(
         self,
-        feed: AnsweringTrialSource,
+        feed: ExecutionFeed,
         on_events: OnEvents,
         study: Path | None = None,
         node: ClusterNode | None = None,

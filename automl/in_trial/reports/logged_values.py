@@ -26,7 +26,7 @@ from automl.trial import MAX_STEP, LoggedPoint, Params, ValuesLogged
 logger = logging.getLogger(__name__)
 
 
-class LogTarget:
+class TrialLogReceiver:
     """The trial that a redirected library logs to, made in the trial's own thread."""
 
     def __init__(self, record: TrialReports) -> None:

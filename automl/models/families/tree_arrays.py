@@ -195,7 +195,7 @@ class TreeNodes:
 
 def tree_from_nodes(nodes: TreeNodes) -> TreeArrays:
     """Return the tree as `TreeArrays` of one tree."""
-    order = _level_by_level(nodes)
+    order = _breadth_first_order(nodes)
     inner = order[~nodes.is_leaf[order]]
     leaves = order[nodes.is_leaf[order]]
     arrays: dict[str, npt.NDArray[Any]] = {
@@ -228,7 +228,7 @@ def round_down_to_float32(thresholds: Floats) -> npt.NDArray[np.float32]:
     return np.where(near.astype(np.float64) > thresholds, below, near)
 
 
-def _level_by_level(nodes: TreeNodes) -> npt.NDArray[np.int64]:
+def _breadth_first_order(nodes: TreeNodes) -> npt.NDArray[np.int64]:
     levels = [np.zeros(1, dtype=np.int64)]
     while True:
         inner = levels[-1][~nodes.is_leaf[levels[-1]]]

@@ -26,7 +26,7 @@ from automl.objectives.program.printed_metrics import FindMetrics, LineSplitter,
 from automl.objectives.program.program_arguments import command_words, program_arguments
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.program_trial import (
-    ProgramLogTarget,
+    ProgramLogReceiver,
     ProgramTrial,
     outcome_of_program,
 )
@@ -209,7 +209,7 @@ class CommandSession:
         env = os.environ | trial.environment
         with (
             self._inside.program(
-                ProgramLogTarget(trial), foreign_program(argv), trial.record.ask
+                ProgramLogReceiver(trial), foreign_program(argv), trial.record.ask
             ) as variables,
             self._keeper() as keeper,
             keeper.running(argv, {**env, **variables}, self._folder) as program,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from automl.in_trial.goal import StudyGoal
 from automl.in_trial.reports import outcomes
-from automl.in_trial.reports.logged_values import LogTarget
+from automl.in_trial.reports.logged_values import TrialLogReceiver
 from automl.in_trial.reports.memory_peaks import DeviceMemoryPeak, PeakReporter
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.in_trial.seeds import trial_seed
@@ -301,7 +301,7 @@ class ProgramTrial:
         )
 
 
-class ProgramLogTarget(LogTarget):
+class ProgramLogReceiver(TrialLogReceiver):
     """The trial that a program logs to through another library, besides what it prints."""
 
     def __init__(self, trial: ProgramTrial) -> None:

@@ -87,7 +87,7 @@ class GPSampler(Sampler):
 
             study = search.open_study(RandomSampler())
             weights = metric_weights(len(study.directions), number)
-            trials = StudyTrials.of(study, searcher.space, weights)
+            trials = ComparableTrials.of(study, searcher.space, weights)
             if len(trials.ended) < self.n_startup_trials or not searcher.space.axes:
                 return first(number)
             drawn = searcher.best_params(trials, sampler_seed(search.study_seed, number))
@@ -101,7 +101,7 @@ class GPSampler(Sampler):
 
 
 @dataclass(frozen=True)
-class StudyTrials:
+class ComparableTrials:
     """The trials of a study that have all params which the space has for every trial."""
 
     ended: Sequence[FrozenTrial]
@@ -113,7 +113,9 @@ class StudyTrials:
     """The weight of each metric in the keys; empty: there is one."""
 
     @classmethod
-    def of(cls, study: Study, space: PointSpace, weights: tuple[float, ...] = ()) -> StudyTrials:
+    def of(
+        cls, study: Study, space: PointSpace, weights: tuple[float, ...] = ()
+    ) -> ComparableTrials:
         from optuna.trial import TrialState
 
         names = {param.name for param in space.common}
@@ -186,7 +188,7 @@ class ImprovementSearch:
         self._fitted: dict[tuple[float, ...], FittedProcess] = {}
         """The newest process by the weights of several metrics."""
 
-    def best_params(self, trials: StudyTrials, seed: int) -> dict[str, ParamValue]:
+    def best_params(self, trials: ComparableTrials, seed: int) -> dict[str, ParamValue]:
         """Return the params to try next.
 
         On one thread: trials use the other cores, and threads that wait for each other there made a
@@ -197,7 +199,7 @@ class ImprovementSearch:
         with threadpool_limits(1):
             return self.space.params(self._best_point(trials, seed))
 
-    def _best_point(self, trials: StudyTrials, seed: int) -> Floats:
+    def _best_point(self, trials: ComparableTrials, seed: int) -> Floats:
         import numpy as np
 
         fitted = self._fitted.get(trials.weights)
@@ -224,7 +226,7 @@ class ImprovementSearch:
         best_point: Floats = kept[0]
         return best_point
 
-    def _fit(self, trials: StudyTrials) -> FittedProcess:
+    def _fit(self, trials: ComparableTrials) -> FittedProcess:
         wall = learn_from_trials(self.space.common, trials.ended)
         chosen = choose_fitted(trials.keys)
         points = self.space.points([trials.ended[i].params for i in chosen])

@@ -21,8 +21,7 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.trial import DeviceId, PackKind
-from tests.running.loop.planned import plans
-from tests.running.loop.simulated_machine import CONTEXT_BYTES, RELEASED_AFTER, Plan
+from tests.running.loop.simulated_machine import CONTEXT_BYTES, RELEASED_AFTER, Plan, plans
 from tests.running.loop.simulator import World
 
 GB = 1000**3

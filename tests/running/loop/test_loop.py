@@ -20,8 +20,7 @@ from automl.running.loop.messages import (
     WaitingTrial,
 )
 from automl.trial import FailedOutcome, FinishedOutcome, TooLargeOutcome
-from tests.running.loop.planned import GB, GPU, A, make_plan, n_gb, plans
-from tests.running.loop.simulated_machine import Plan, Stranger
+from tests.running.loop.simulated_machine import GB, GPU, A, Plan, Stranger, make_plan, n_gb, plans
 from tests.running.loop.simulator import World
 
 CONTEXT = 600 * 1024**2

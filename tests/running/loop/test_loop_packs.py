@@ -12,7 +12,7 @@ from automl.admission.limits import AdmissionLimits
 from automl.admission.refusals import AdmissionRefusal, RefusalKind
 from automl.running.loop.messages import DevicesRead, TrialStartsHeld
 from automl.trial import FinishedOutcome, PackKind
-from tests.running.loop.planned import GB, GPU, A, B, make_plan
+from tests.running.loop.simulated_machine import GB, GPU, A, B, make_plan
 from tests.running.loop.simulator import World
 
 

@@ -15,8 +15,7 @@ from automl.running.loop.messages import (
     TrialStartsHeld,
 )
 from automl.running.loop.retries import MAX_SAME_FAILURES
-from tests.running.loop.planned import GB, GPU
-from tests.running.loop.simulated_machine import Plan
+from tests.running.loop.simulated_machine import GB, GPU, Plan
 from tests.running.loop.simulator import World
 
 

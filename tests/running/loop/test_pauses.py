@@ -26,8 +26,7 @@ from automl.trial import (
     TrialState,
     Verdict,
 )
-from tests.running.loop.planned import GB, A
-from tests.running.loop.simulated_machine import Fault, Hosted, Lane, Plan
+from tests.running.loop.simulated_machine import GB, A, Fault, Hosted, Lane, Plan
 from tests.running.loop.simulator import World
 
 TWO = {"GPU-a": 24 * GB, "GPU-b": 24 * GB}

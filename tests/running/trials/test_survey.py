@@ -22,7 +22,7 @@ from tests.fork_server import fork_server_with
 from tests.models.conftest import disc as disc
 from tests.models.conftest import make_plan, make_spec
 from tests.processes import is_running
-from tests.running.loop import surveyed
+from tests.running.trials import surveyed_objectives
 
 PATIENT = ProcessConfinement(seconds=90)
 """A machine with much else to do."""
@@ -36,7 +36,9 @@ def _warm() -> None:
 def surveyed_as(
     name: str, folder: Path, params: Params | None = None, limits: ProcessConfinement = PATIENT
 ) -> SurveyResult | InconclusiveSurvey:
-    objective = ObjectiveConfig(kind=ObjectiveKind.python, target=f"{surveyed.HERE}:{name}")
+    objective = ObjectiveConfig(
+        kind=ObjectiveKind.python, target=f"{surveyed_objectives.HERE}:{name}"
+    )
     setup = SessionSetup(make_plan(objective=objective))
     return survey_trial(setup, make_spec(folder, params), limits)
 
@@ -77,7 +79,7 @@ def test_what_it_writes_and_prints_goes_nowhere(
         ("exits", "SystemExit: 3"),
         ("exits_at_once", "its process ended with exit status 3"),
         ("crashes", "its process ended with SIGSEGV"),
-        ("nowhere_to_be_found", "objective.target=tests.running.loop.surveyed:nowhere_to_be_found"),
+        ("nowhere_to_be_found", f"objective.target={surveyed_objectives.HERE}:nowhere_to_be_found"),
     ],
 )
 def test_one_that_ends_badly_is_unknown_and_says_why(

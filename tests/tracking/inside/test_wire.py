@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from automl.in_trial.goal import StudyGoal
-from automl.in_trial.reports.logged_values import LogTarget
+from automl.in_trial.reports.logged_values import TrialLogReceiver
 from automl.in_trial.reports.trial_reports import TrialReports
 from automl.in_trial.trial_context import TrialContext
 from automl.objectives.program.command_session import CommandSession
@@ -36,9 +36,11 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="so
 POINT = LoggedPoint("loss", 0.5, 3, 17)
 
 
-def side_of(trial: Trial, folder: Path) -> LogTarget:
+def side_of(trial: Trial, folder: Path) -> TrialLogReceiver:
     spec = TrialSpec(7, {"lr": 0.01}, str(folder / "trial-00007"), 0)
-    return LogTarget(TrialReports(spec, StudyGoal("val_loss", Direction.minimize), trial, 60.0))
+    return TrialLogReceiver(
+        TrialReports(spec, StudyGoal("val_loss", Direction.minimize), trial, 60.0)
+    )
 
 
 def test_a_call_is_taken_when_it_returns(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import nn
 
 import automl
 
-HERE = "tests.running.loop.surveyed"
+HERE = "tests.running.trials.surveyed_objectives"
 
 
 def trains(trial: automl.TrialContext) -> None:
