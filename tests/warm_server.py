@@ -175,7 +175,11 @@ def fork_children() -> None:
         serves = bool(words) and words[-1].startswith("from multiprocessing.forkserver import main")
         if not (may_fork() and (delivers or serves)):
             return int(real(args, *rest))
-        if (pid := os.fork()) != 0:
+        # Python passes over what a signal raises while logging's locks are freed after a fork.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pid = os.fork()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if pid != 0:
             return pid
         with ending():
             start_by(real)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from automl.errors import AutoMLError
 from automl.record.texts import Say, say_on_stdout
 
 BEAT_SECONDS = 10.0
@@ -52,8 +53,8 @@ def long_step(
 
     def report_progress() -> None:
         while not has_ended.wait(beat_seconds):
-            progress = step.detail()
-            with suppress(OSError):  # the reader is gone; the main thread finds that out by itself
+            with suppress(OSError, AutoMLError):  # the main thread meets the same, and says it
+                progress = step.detail()
                 say(f"{name}: {now() - started:.0f} s so far{f', {progress}' * bool(progress)}")
 
     reporter = threading.Thread(target=report_progress, name="long-step", daemon=True)

@@ -44,7 +44,7 @@ def leaks(trial: automl.TrialContext) -> float:
 
     sys.stdout.write("connects with password=s3cret-printed\n")
     logging.getLogger("client").error("refused: token=s3cret-printed")
-    subprocess.run(["sh", "-c", "echo password=s3cret-printed"], check=True)
+    subprocess.run(["sh"], input=b"echo password=s3cret-printed", check=True)
     trial.set_tag("note", "connects with password=s3cret-tag")
     trial.set_tag("api_key", "s3cret-tag")
     mlflow.log_params({"api_key": "s3cret-logged", "db": "postgresql://ann:s3cret-logged@db/x"})

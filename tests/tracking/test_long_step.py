@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from automl.errors import StorageError
 from automl.tracking.long_step import long_step
 
 
@@ -34,6 +35,19 @@ def test_a_short_step_has_one_line() -> None:
     with long_step("scoring", lines.append, now=lambda: 0.0):
         pass
     assert lines == ["scoring"]
+
+
+def test_progress_that_cannot_be_read_is_left_to_the_step() -> None:
+    has_tried = threading.Event()
+
+    def detail() -> str:
+        has_tried.set()
+        raise StorageError("events.log: Permission denied")
+
+    lines: list[str] = []
+    with long_step("s", lines.append, detail=detail, beat_seconds=0.001, now=lambda: 0.0):
+        assert has_tried.wait(300)
+    assert lines == ["s"]
 
 
 def test_a_step_that_fails_ends_no_thread_later_and_is_not_called_done() -> None:
