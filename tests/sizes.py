@@ -23,6 +23,14 @@ FRAGMENT = re.compile(
     r"(Of|As|Those|Likewise|So|Who|Which|For|See|Such|Nobody|Whoever|To|In|On|By|From|None|It)\b"
 )
 """The first words of docstrings that are no sentences."""
+CORE = ("prepare/*.py", "opening/*.py", "loop/*.py", "trials/*.py", "runner.py", "run_sweep.py")
+OTHER_SUBJECTS = {"refit_task.py", "program_peaks.py"}
+"""Files of the core about settings of refits, and about other programs on a GPU."""
+DIFFERENCES = {
+    "sharing": re.compile(r"\bshared\b|\b_?(others|peers)\b|NoPeerSweeps"),
+    "nodes": re.compile(r"\b_?nodes (is|==)\b|ExecutionKind\.ray|NodesReader"),
+    "refits": re.compile(r"\b_?(is_)?refit\b"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,11 +69,40 @@ def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in there if path.name not in ("__pycache__", "conf"))
 
 
+def core_conditions() -> dict[str, int]:
+    """Return how many conditions of the core of `running/` ask in what sweeps differ, by subject.
+
+    A condition is the test of an `if`, `while`, conditional expression or comprehension. Whoever
+    adds one says why it belongs to no store, machines or purpose (`automl/DESIGN.md`).
+    """
+    running = PACKAGE / "running"
+    files = [path for room in CORE for path in sorted(running.glob(room))]
+    texts = [
+        ast.unparse(test)
+        for path in files
+        if path.name not in OTHER_SUBJECTS
+        for test in conditions(ast.parse(path.read_text("utf-8")))
+    ]
+    return {name: sum(bool(asks.search(t)) for t in texts) for name, asks in DIFFERENCES.items()}
+
+
+def conditions(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the tests of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield node.test
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
+
+
 def size_lines() -> Iterator[str]:
     """Yield the counts, then a line for each long file, full folder and doubtful docstring."""
     n_lines = {path: path.read_text("utf-8").count("\n") for path in FILES}
     n_entries = {folder: len(entries(folder)) for folder in {path.parent for path in FILES}}
     yield f"automl/: {len(FILES)} files, {sum(n_lines.values()):,} lines"
+    asked = core_conditions()
+    by_subject = ", ".join(f"{n} on {subject}" for subject, n in asked.items())
+    yield f"conditions in the core of running/: {sum(asked.values())} ({by_subject})"
     for path, n in sorted(n_lines.items()):
         if n > MANY_LINES:
             yield f"{path.relative_to(PACKAGE)}: {n} lines"

@@ -1,12 +1,11 @@
 """Programs of ours that begin with their libraries loaded, for tests that start many of them.
 
 To load MLflow and to open a first store takes a delivering process 1 s of a core, to load torch a
-fork server another: more than all else in most sweeps of the tests. Here a server loads them once
-and is forked wherever this process starts `python -P -m automl.tracking.deliver.process`, and
-where it
-starts `python -m automl` with `FORKED` in its environment. What comes of it is a child of this
-process like any other, with the pipes, the folder and the environment it was given. Where the
-environment could change what is loaded, a program is started as ever.
+fork server another: more than all else in most sweeps of the tests. Here a server loads them once.
+It is forked when this process starts `python -P -m automl.tracking.deliver.process`, or
+`python -m automl` with `FORKED` in its environment. The fork is a child of this process like any
+other, with the pipes, the folder and the environment it was given. If the environment could change
+what is loaded, a program is started as usual.
 """
 
 from __future__ import annotations

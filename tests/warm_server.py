@@ -175,7 +175,7 @@ def fork_children() -> None:
         serves = bool(words) and words[-1].startswith("from multiprocessing.forkserver import main")
         if not (may_fork() and (delivers or serves)):
             return int(real(args, *rest))
-        # Python passes over what a signal raises while logging's locks are freed after a fork.
+        # A signal waits: Python ignores what its handler raises in the hooks that follow a fork.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = os.fork()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

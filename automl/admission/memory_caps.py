@@ -124,7 +124,7 @@ def coming_promises(placement: Placement, key: int) -> tuple[MemoryPromise, ...]
 
 
 class PromiseRetention:
-    """Decides what to show to other sweeps.
+    """Decides which promises of memory other sweeps are still shown.
 
     A promise stays until every sweep can have seen by NVML what became of it: another sweep may use
     an older reading than ours.

@@ -54,7 +54,7 @@ class StudyChoice(enum.Enum):
 
 
 class StoredSettingsNeed(enum.Enum):
-    """When a command needs the settings that the study has without those of the line."""
+    """Says when a command needs the settings that the study has without those of the line."""
 
     NONE = enum.auto()
     IF_LINE_CHANGES = enum.auto()

@@ -1,4 +1,4 @@
-"""What the function of a command takes: one `CommandCall`."""
+"""The one argument of a command's function, a `CommandCall`."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ class CommandCall:
     stored_config: str = ""
     """The YAML that `resume` composes the same config from; it holds no credential."""
     stored_settings: StoredSettings | None = None
-    """None: the command does not ask for them, or the line changes none."""
+    """The settings of the study. None: the command asks for none, or the line changes none."""

@@ -225,7 +225,7 @@ def run(call: CommandCall) -> int:
 
 
 def read_device_accounts(config: Config) -> list[DeviceAccount]:
-    """Return one reading of the devices, without any of our processes on them. Raises
+    """Read the devices once, and return their accounts as if no trial ran on them. Raises
     AutoMLError."""
     with (
         contextlib.closing(open_device_reader(config.devices)) as reader,

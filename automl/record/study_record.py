@@ -382,7 +382,7 @@ class _TrialLogged:
 
 
 class StudyRecordBuilder:
-    """Makes a `StudyRecord` of the events of a study, one after another."""
+    """Makes a `StudyRecord` from the events of a study, one after another."""
 
     def __init__(self, *, keep_reports: bool = False) -> None:
         self.history = LoggedHistory()

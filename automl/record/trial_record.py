@@ -235,7 +235,7 @@ class TrialRecord:
 
 @dataclass(slots=True)
 class TrialRecordBuilder(TrialRecord):
-    """Makes a `TrialRecord` of the events of a trial, one after another."""
+    """Makes a `TrialRecord` from the events of a trial, one after another."""
 
     metrics: StudyMetrics = field(default_factory=StudyMetrics)
     _newest_step: int | None = None

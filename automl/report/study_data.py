@@ -159,7 +159,7 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
 
 @dataclass
 class _ExecutionsBuilder:
-    """Makes the executions of the trials of events."""
+    """Makes the executions of trials from their events."""
 
     done: list[TrialExecution] = field(default_factory=list)
     attempts: OpenAttempts = field(default_factory=OpenAttempts)

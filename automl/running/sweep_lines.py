@@ -1,4 +1,4 @@
-"""The lines with which a sweep greets, and those about trials that were interrupted."""
+"""The lines that begin a sweep, and those about trials that were interrupted."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class FoundParam:
 
 
 class SuggestedSpace:
-    """Folds the ended trials of a study into the space that their objective asks for."""
+    """Collects from the ended trials of a study the space that their objective asks for."""
 
     def __init__(self, written: SearchSpace) -> None:
         self.written = written

@@ -1,1 +1,1 @@
-"""What a sweep does besides searching: ensemble, refit at its end, tables, report page."""
+"""What a sweep does besides its trials: ensemble, refit, scores, report page, notices and more."""

@@ -163,7 +163,8 @@ class ClosingTable:
 
 
 class SweepFeature:
-    """Does one thing besides for one sweep. Every hook does nothing here. For the main thread.
+    """Does one thing that one sweep does besides its trials. Every hook here does nothing. For the
+    main thread.
 
     A StorageError breaks the sweep off. Another error of `end` is logged once and passed over, as
     is any error of `look` and `closing`; from the other hooks it breaks the sweep off.

@@ -1,4 +1,4 @@
-"""Tells the user of what they may not have meant: params tried twice, limits that no trial meets.
+"""Warns of what the user may not have meant: params tried twice, limits that no trial meets.
 
 Each is told once. The lines are for people only; no decision depends on them.
 """
@@ -100,8 +100,8 @@ class LimitWatch:
 
 
 class SweepNotices(SweepFeature):
-    """Tells the user of one sweep, once each, of what they may not have meant, and counts failures
-    by cause."""
+    """Warns the user once of each thing that they may not have meant, and counts failures by
+    cause."""
 
     def __init__(self, site: SweepSite) -> None:
         prepared, trials = site.prepared(), site.log.record.trials

@@ -1,4 +1,4 @@
-"""Ends the asking for trials when as many again would hardly improve the result."""
+"""Stops asking for trials when as many again would hardly improve the result."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ FEATURES = (
     Feature("scores", SweepScores.make, commands=("evaluate",)),
     Feature("report", SweepReport.make, commands=("report",), events=(ReportWritten,)),
 )
-"""In the order in which their hooks run. The report is made last, since it shows the others."""
+"""All features, in the order in which their hooks run. The report is last, since it shows the
+others."""
 
 
 class SweepFeatures:

@@ -1,4 +1,4 @@
-"""What the loop has done outside of itself: small ports, which `LoopPorts` holds by name.
+"""The small ports through which the loop acts. `LoopPorts` holds them by name.
 
 `runner.py` plugs in the real parts, the tests a machine in virtual time. Nothing is decided here.
 """

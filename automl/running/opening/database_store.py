@@ -1,7 +1,7 @@
 """Keeps the study of a sweep in a database, in which several sweeps share it. Other sweeps do not
 load this module.
 
-The other sweeps' doings come as messages (`PeerSweepsObserved`) from the thread that watches the
+What other sweeps do comes as messages (`PeerSweepsObserved`) from the thread that watches the
 database. One sweep delivers all trials to MLflow (`tracking/deliver/shared_delivery.py`).
 """
 

@@ -1,7 +1,7 @@
 """The machines where a sweep's trials may run: this machine, or the nodes of a cluster.
 
-`parts.py` opens those that the config names; all that depends on them is asked of them. The nodes
-of a cluster are in `cluster_machines.py`.
+`parts.py` opens the machines that the config names, and a sweep asks them for all that depends on
+where its trials run. The nodes of a cluster are in `cluster_machines.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keeps the study of one sweep: in its folder alone, or in a database that several sweeps share.
 
-`parts.py` opens the store that the config names; all that depends on where a study is kept is asked
-of it. `FolderStore` and `NoPeerSweeps` are of a study that one sweep has to itself. The other store
-is in `database_store.py`.
+`parts.py` opens the store that the config names, and a sweep asks the store for all that depends on
+where its study is kept. `FolderStore` and `NoPeerSweeps` serve a study that one sweep has to
+itself. The other store is in `database_store.py`.
 """
 
 from __future__ import annotations

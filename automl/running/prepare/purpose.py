@@ -1,4 +1,4 @@
-"""Says what a sweep is for, and what it does or leaves out for that."""
+"""The two purposes of a sweep, a search or a final training, and how they differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SweepPurpose:
-    """Names what sweeps of one purpose do otherwise than those of another."""
+    """Says what a sweep does or leaves out because of its purpose."""
 
     checks_choices: bool
     """Whether files, enqueued params and batch sizes are checked. Those of a final training are of

@@ -78,7 +78,7 @@ class DeliverySupervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         self._confirmed = 0
-        self._least_confirmed = sys.maxsize
+        self._least_confirmed: int | None = None
         """The smallest offset that was confirmed: MLflow gets the events behind it from here."""
         self._refused: AutoMLError | None = None
         self._trouble: str | None = None
@@ -202,12 +202,13 @@ class DeliverySupervisor:
 
     def n_delivered(self) -> int:
         """Return the number of events that MLflow has taken since the start."""
-        counter = LineCounter(self._log)
         with self._changed:
-            if self._least_confirmed > self._confirmed:
-                return 0
-            n_before = counter.count(self._least_confirmed)
-            return counter.count(self._confirmed) - n_before
+            least, latest = self._least_confirmed, self._confirmed
+        if least is None:
+            return 0
+        counter = LineCounter(self._log)
+        n_before = counter.count(least)
+        return counter.count(latest) - n_before
 
     def trouble(self) -> str | None:
         """Return what keeps MLflow from taking events, or what it has refused; None if neither."""
@@ -333,7 +334,8 @@ class DeliverySupervisor:
                 case {"confirmed": int(offset)}:
                     self._ready |= "ready" in message
                     self._confirmed = offset
-                    self._least_confirmed = min(self._least_confirmed, offset)
+                    least = self._least_confirmed
+                    self._least_confirmed = offset if least is None else min(least, offset)
                     self._set_trouble(None)
                 case {"trouble": trouble}:
                     self._set_trouble(trouble)
