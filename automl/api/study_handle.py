@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from automl.api.python_values import lines_of, store_space
-from automl.cli.arguments import CommandLine
+from automl.cli.arguments import CommandLine, replace_old_keys
 from automl.cli.command_steps import compose_or_join
 from automl.cli.compose import ComposedConfig
 from automl.config import Config, StudyConfig
@@ -43,7 +43,8 @@ def compose_for_call(
     """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
     settings that a Hydra application composed. Raises ConfigError."""
     with COMPOSE_LOCK:
-        return compose_or_join(CommandLine(command, tuple(overrides)), application)
+        words = tuple(replace_old_keys(overrides))
+        return compose_or_join(CommandLine(command, words), application)
 
 
 @dataclass(frozen=True)

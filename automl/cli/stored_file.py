@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_keys
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
+from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
@@ -83,6 +84,9 @@ def _parse(text: str, file: Path) -> DictConfig:
             "its second line. Restore it from a copy, or remove that line to go on with it."
         )
     stored = _load_yaml(text, str(file))
+    if isinstance(stored, DictConfig):
+        plain: Any = OmegaConf.to_container(stored, resolve=False)
+        stored = OmegaConf.create(rename_stored(plain))
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     return stored
