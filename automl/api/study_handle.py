@@ -143,7 +143,7 @@ class StudyHandle:
 
         settings: dict[str, Any] = {"evaluate.trials": [int(number) for number in trials]}
         if test_path is not None:
-            settings["data.test_path"] = str(test_path)
+            settings["data.test"] = str(test_path)
         lines = [*self._place_overrides(), *lines_of(settings)]
         config = compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config
         event = evaluate_models(config, lambda line: None, show=False)

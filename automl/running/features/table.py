@@ -54,11 +54,11 @@ FEATURES = (
     Feature(
         "ensemble",
         SweepEnsemble.make,
-        settings=("study.ensemble", "study.plots"),
+        settings=("study.finish",),
         commands=("ensemble",),
         events=(EnsembleBuilt,),
     ),
-    Feature("refit", SweepRefit.make, settings=("study.refit",), commands=("refit",)),
+    Feature("refit", SweepRefit.make, commands=("refit",)),
     Feature("scores", SweepScores.make, commands=("evaluate",)),
     Feature("report", SweepReport.make, commands=("report",), events=(ReportWritten,)),
 )

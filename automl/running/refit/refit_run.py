@@ -279,7 +279,7 @@ def _say_score(task: RefitTask, dataset: Dataset) -> None:
     """Print the score that stands for a refit that has seen all rows: that of the model that it
     repeats, by the study's metric."""
     config, data, rows = task.config, task.config.data, task.config.refit.rows
-    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
+    is_kept = data.kind is DataKind.disc or data.test_path is not None or data.test_fraction > 0
     value, of = task.members[0].value, trial_name(task.members[0].number)
     if task.ensemble is not None:
         value, of = (
@@ -291,5 +291,5 @@ def _say_score(task: RefitTask, dataset: Dataset) -> None:
     judged = "out-of-fold" if dataset.folds else "on validation rows"
     say_on_stdout(
         f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
-        f" score it on later rows: {study_command('evaluate', config.study)} data.test_path=FILE"
+        f" score it on later rows: {study_command('evaluate', config.study)} data.test=FILE"
     )
