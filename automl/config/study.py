@@ -91,6 +91,8 @@ class StudyConfig:
     """The name that `rename` gives the study, and `clone` the new one."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    began_with: str | None = None
+    """Set by `from=`: the Optuna study with whose trials the study begins."""
     n_edits: int = 0
     """Set by a sweep itself: how many edits of a shared study the stored settings have."""
     repeats: int = 1
