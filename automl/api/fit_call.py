@@ -21,9 +21,10 @@ from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.base import find_studies_folder
 from automl.errors import ConfigError
 from automl.record.output_file import open_output
-from automl.record.studies import model_files, read_study
+from automl.record.studies import read_study
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
+from automl.record.winner_file import winner_file
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
@@ -134,8 +135,7 @@ class FittedStudy(StudyHandle):
 
     @property
     def _file(self) -> Path:
-        files = model_files(self.path)
-        return files[0] if files else self.best.checkpoint_file()
+        return winner_file(self.path) or self.best.checkpoint_file()
 
     def predict(self, frame: Frame) -> Any:
         """Return (N,) labels, or values in the target's unit."""

@@ -23,6 +23,7 @@ from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.record.winner_file import winner_file
 from automl.trial import CheckpointKind, Params
 
 if TYPE_CHECKING:
@@ -62,11 +63,7 @@ class BestTrial:
 
         Raises AutoMLError where the trial wrote no checkpoint, or one that cannot be read.
         """
-        from automl.models.predictor import load, load_user_state
-
-        file = self.checkpoint_file()
-        state = load_user_state(file)
-        return load(file, build=build) if state is None else state
+        return _load_model(self.checkpoint_file(), build)
 
     def checkpoint_file(self) -> Path:
         """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
@@ -76,6 +73,14 @@ class BestTrial:
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path
+
+
+def _load_model(file: Path, build: Callable[..., Any] | None) -> Any:
+    """Return the model in a file of a study, or the state that a function gave."""
+    from automl.models.predictor import load, load_user_state
+
+    state = load_user_state(file)
+    return load(file, build=build) if state is None else state
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,14 @@ class StudyHandle:
         path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
         existing_path = path if path.exists() else None
         return BestTrial(best.number, dict(best.params), best.value, existing_path)
+
+    def load(self, *, build: Callable[..., Any] | None = None) -> Any:
+        """Return the best model of the study, as `automl.load` of its folder does: the refit, else
+        the ensemble, else the best trial's. For a function it is the state of the best report.
+
+        Raises AutoMLError where there is none.
+        """
+        return _load_model(winner_file(self.path) or self.best.checkpoint_file(), build)
 
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,

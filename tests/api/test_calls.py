@@ -187,3 +187,26 @@ def test_trials_that_no_signal_ends_are_said_to_run_on(folder: Path) -> None:
     finally:
         over.set()
     assert automl.open_study("stuck").trials()["state"].tolist() == ["interrupted"]
+
+
+def test_the_link_follows_the_best_trial_while_the_sweep_runs(folder: Path) -> None:
+    link, seen = folder / "studies" / "a" / "best.pt", []
+
+    def reports(lr: float, *, trial: automl.TrialContext) -> None:
+        seen.append(os.readlink(link) if link.is_symlink() else None)
+        trial.report(0, {"val_loss": lr}, checkpoint=lambda: {"lr": lr})
+
+    overrides = [
+        *HERE,
+        "admission.max_concurrent_trials=1",
+        "study.enqueue=[{lr: 0.5},{lr: 0.2},{lr: 0.9}]",
+    ]
+    study = automl.sweep(
+        reports, SPACE, name="a", n_trials=4, sampler="random", overrides=[*overrides]
+    )
+    first, second = (f"checkpoints/trial-0000{n}/best.pt" for n in (0, 1))
+    assert seen == [None, first, second, second]
+    best = study.best
+    assert best.path is not None
+    assert link.resolve() == best.path
+    assert study.load() == {"lr": best.params["lr"]}
