@@ -36,10 +36,10 @@ _MODEL = "model.pt"
 
 
 class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
-    """The part that classifier and regressor share. `n_trials`, `timeout_seconds` and `overrides`
-    are those of `automl.fit`. `families` names the families that are tried; None: all. The study is
-    kept in `folder`; with None it is deleted after the fit. Results go to MLflow where `overrides`
-    say so (`tracking.store=mlflow`)."""
+    """The part that classifier and regressor share. `n_trials`, `timeout` and `overrides` are those
+    of `automl.fit`; `timeout_seconds` is the former name of `timeout`. `families` names the
+    families that are tried; None: all. The study is kept in `folder`; with None it is deleted after
+    the fit. Results go to MLflow where `overrides` say so (`tracking.store=mlflow`)."""
 
     _task: str
 
@@ -47,14 +47,16 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         n_trials: int | None = None,
-        timeout_seconds: float | None = None,
+        timeout: float | str | None = None,
         families: Sequence[str] | None = None,
         overrides: Sequence[str] | Mapping[str, Any] = (),
         folder: str | None = None,
         random_state: Any = 0,
         verbose: bool = False,
+        timeout_seconds: float | None = None,
     ) -> None:
         self.n_trials = n_trials
+        self.timeout = timeout
         self.timeout_seconds = timeout_seconds
         self.families = families
         self.overrides = overrides
@@ -70,6 +72,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 frame,
                 self._target,
                 n_trials=self.n_trials,
+                timeout=self.timeout,
                 timeout_seconds=self.timeout_seconds,
                 overrides=[*self._settings(scratch), *lines_of(self.overrides)],
             )

@@ -24,8 +24,8 @@ from automl.api.python_values import (
     SETTINGS,
     lines_of,
     lines_of_settings,
-    refuse_unknown,
     store_space,
+    take_former,
 )
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.cli.base import find_studies_folder
@@ -46,15 +46,17 @@ def sweep(
     *,
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
-    timeout_seconds: float | None = None,
+    timeout: float | str | None = None,
     metric: str | Sequence[str] | None = None,
     direction: str | Sequence[str] | Mapping[str, str] | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
     sampler: str | None = None,
     pruner: str | None = None,
     name: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     changed: bool = False,
-    **unknown: object,
+    **others: object,
 ) -> StudyHandle:
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
@@ -66,7 +68,8 @@ def sweep(
     `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
     whose name is no Python name is in `trial.params`.
 
-    `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
+    `n_trials` counts the study's trials in all (20), and `timeout` ends the sweep: seconds, or a
+    text such as "10min" or "1h30min". `seed` seeds what is drawn (0).
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
     `direction` is "minimize" or "maximize". Both may be lists, of several metrics. `sampler` is
     "auto", "gp", "tpe", "random", "grid", "qmc", "cmaes", "nsga2" or "nsga3"; `pruner` is "none",
@@ -86,15 +89,17 @@ def sweep(
     the same call then resumes the study.
     """
     called_seconds = time.monotonic()
-    refuse_unknown(sweep, unknown)
     arguments = {
         "n_trials": n_trials,
-        "timeout_seconds": timeout_seconds,
+        "timeout": timeout,
         "metric": metric,
         "direction": direction,
+        "seed": seed,
+        "epochs": epochs,
         "sampler": sampler,
         "pruner": pruner,
     }
+    arguments = take_former(sweep, arguments, others)
     typed_overrides = lines_of(overrides)
     _check_once(
         typed_overrides, {"study.name": name} | {SETTINGS[key]: arguments[key] for key in arguments}

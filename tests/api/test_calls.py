@@ -43,7 +43,12 @@ def returns(lr: float) -> float:
             r"study\.n_trials is given in two places, n_trials=2 and",
         ),
         ({"space": SPACE, "n_trails": 3}, r"sweep\(n_trails=3\).*Did you mean n_trials\?.*space, "),
-        ({"space": SPACE, "epochs": 3}, r"is a setting: overrides=\{'training\.epochs': 3\}"),
+        ({"space": SPACE, "repeats": 3}, r"is a setting: overrides=\{'study\.repeats': 3\}"),
+        ({"space": SPACE, "timeout": "10 parsecs"}, r"timeout=10 parsecs: a duration is a number"),
+        (
+            {"space": SPACE, "timeout": "1min", "timeout_seconds": 60},
+            r"timeout='1min' and timeout_seconds=60 say the same; leave timeout_seconds out",
+        ),
         ({"space": SPACE, "lr": 3}, r"A param is an entry of the space: space=\{'lr': 3\}"),
         ({"space": SPACE, "sampler": 3}, r"sampler=3: must be a text, such as sampler='tpe'"),
         ({"space": SPACE, "direction": "max"}, r"study\.direction=max.*minimize"),

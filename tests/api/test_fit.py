@@ -70,7 +70,7 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
 def test_the_manuals_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     below = section("One call from Python")
     example = below.split("```python\n", 1)[1].split("```", 1)[0]
-    short = example.replace("timeout_seconds=60", f"n_trials=2, overrides={list(FEW)}")
+    short = example.replace('timeout="1min"', f"n_trials=2, overrides={list(FEW)}")
     assert short != example
     table().rename(columns={"kind": "quality"}).to_csv("wine.csv", index=False)
     exec(compile(short, "README.md", "exec"), {})
