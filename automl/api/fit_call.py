@@ -53,6 +53,7 @@ def fit(
     pruner: str | None = None,
     name: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
+    verbose: bool = True,
     **others: object,
 ) -> FittedStudy:
     """Search the best model for the column `target` of a table, of any family, in the time given.
@@ -64,7 +65,7 @@ def fit(
     of more than 20,000 rows judges a trial by a tenth of them. `metric` names the optimised value,
     such as "val_auc" or "val_r2" (val_loss); the arguments after it are those of `automl.sweep`.
     All other settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as
-    a dict, `{"model.families": ["trees"]}`.
+    a dict, `{"model.families": ["trees"]}`. With `verbose=False` nothing is printed.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
@@ -95,7 +96,9 @@ def fit(
                     settings["data"] = "csv"
                 lines = [*lines_of(settings), *lines_of_settings(arguments), *typed_overrides]
                 composed = compose_for_call("resume" if exists else "sweep", lines)
-            study = run_composed_sweep(composed, resume=exists, called_seconds=called_seconds)
+            study = run_composed_sweep(
+                composed, resume=exists, called_seconds=called_seconds, verbose=verbose
+            )
             return FittedStudy(study.path)
 
 

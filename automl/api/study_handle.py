@@ -9,6 +9,7 @@ Command lines on behalf of Python callers, who may use several threads, are comp
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,15 @@ def compose_for_call(
 ) -> ComposedConfig:
     """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
     settings that a Hydra application composed. Raises ConfigError."""
+    _silence_tqdm()
     with COMPOSE_LOCK:
         return compose_or_join(CommandLine(command, tuple(overrides)), application)
+
+
+def _silence_tqdm() -> None:
+    """Ignore tqdm's advice to install ipywidgets, which it gives in a notebook when a library that
+    imports it is loaded: no progress bar of tqdm is ever shown here."""
+    warnings.filterwarnings("ignore", "IProgress not found", module=r"tqdm\.")
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ class StudyHandle:
     def __init__(self, path: Path) -> None:
         self.path = path
         """The study's directory, as an absolute path."""
+        _silence_tqdm()
         read_study(path)  # or says which studies there are
 
     @property
@@ -257,18 +266,20 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.terminal.rendering import best_text
-        from automl.terminal.study_view import copy_note
+        from automl.terminal.study_view import StudyStatus, look_at
         from automl.terminal.view import best_row
 
-        record = read_study(self.path)
+        status, record = look_at(self.path), read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
             metric = record.metric.name
             best_words = f"; best {best_text(metric, best_row(best, metric))}"
-        note = copy_note(self.path)
-        note_words = "" if note is None else f"; {note}"
-        return f"<study {self.name}: {counts or 'no trials'}{best_words}{note_words}>"
+        state, note = status, None
+        if isinstance(status, StudyStatus):
+            state, note = status.state, status.copy_note
+        notes = f"; {note}" if note else ""
+        return f"<study {self.name}, {state}: {counts or 'no trials'}{best_words}{notes}>"
 
 
 def open_study(

@@ -7,6 +7,8 @@ digests of it. Settings that a Hydra application composed take the place of `con
 
 from __future__ import annotations
 
+import contextlib
+import io
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +58,7 @@ def sweep(
     name: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     changed: bool = False,
+    verbose: bool = True,
     **others: object,
 ) -> StudyHandle:
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
@@ -77,7 +80,8 @@ def sweep(
     `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
     With the `name` of an existing study the call resumes it, by the study's own settings where none
-    are given; a function that has changed since is refused, unless `changed=True`.
+    are given; a function that has changed since is refused, unless `changed=True`. With
+    `verbose=False` nothing is printed.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
@@ -125,7 +129,12 @@ def sweep(
             "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
     return run_composed_sweep(
-        composed, function, resume=exists, changed=changed, called_seconds=called_seconds
+        composed,
+        function,
+        resume=exists,
+        changed=changed,
+        called_seconds=called_seconds,
+        verbose=verbose,
     )
 
 
@@ -168,6 +177,7 @@ def run_composed_sweep(
     resume: bool,
     changed: bool = False,
     called_seconds: float | None = None,
+    verbose: bool = True,
 ) -> StudyHandle:
     """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
 
@@ -181,15 +191,17 @@ def run_composed_sweep(
     )
     from automl.commands.sweep import load_and_run_sweep
 
+    shown = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     try:
-        code = load_and_run_sweep(
-            config,
-            composed.stored_config,
-            resume=resume,
-            called=called,
-            from_python=True,
-            called_seconds=called_seconds,
-        )
+        with shown:
+            code = load_and_run_sweep(
+                config,
+                composed.stored_config,
+                resume=resume,
+                called=called,
+                from_python=True,
+                called_seconds=called_seconds,
+            )
     except StopSignal as stopped:
         code = stopped.exit_code
     except TrialsLeftBehindError as left:

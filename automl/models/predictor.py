@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -60,6 +61,8 @@ class Predictor(LoadedModel):
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
         super().__init__(content, path, read_model(state, file_bytes, build))
+        members = [{**state, **member} for member in state.get(MEMBERS_KEY, [{}])]
+        self._families = Counter(str(_family_name(member)) for member in members)
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.no_export_reason = _no_export_reason(state)
@@ -81,6 +84,14 @@ class Predictor(LoadedModel):
         self._model.check_columns(self._preprocessing.columns)
         has_means = all(isinstance(model, EncodedModel) for model in self._members)
         model_file.check_content(has_means or not self.columns.encoded, "no means", self.columns)
+
+    @property
+    def _what(self) -> str:
+        families = self._families.most_common()
+        if families == [(families[0][0], 1)]:
+            return families[0][0]
+        named = ", ".join(f"{n} {family}" for family, n in families)
+        return f"mean of {self._families.total()} models ({named})"
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """Return labels (N,), or values (N,) in the target's unit.
@@ -282,11 +293,15 @@ def _no_export_reason(state: Mapping[str, Any]) -> str:
 
 def family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
-    name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
+    name = _family_name(state)
     known = load_families()
     what = f"of no family that this version of automl has ({', '.join(known)})"
     model_file.check_content(isinstance(name, str) and name in known, what, name)
     return known[name]
+
+
+def _family_name(state: Mapping[str, Any]) -> object:
+    return _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
 
 
 def load(

@@ -139,9 +139,19 @@ def in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
+def shows_live() -> bool:
+    """Return whether stdout is a terminal or a notebook, in which a table can be redrawn."""
+    return sys.stdout.isatty() or (in_notebook() and _is_of_kernel(sys.stdout))
+
+
+def _is_of_kernel(stream: object) -> bool:
+    """Return whether a stream is a notebook's own, and not one that a caller reads."""
+    return type(stream).__module__.startswith("ipykernel.")
+
+
 def open_display() -> Display:
     """Return the live table if stdout is a terminal or a notebook, otherwise plain lines."""
-    if in_notebook():
+    if in_notebook() and _is_of_kernel(sys.stdout):
         return NotebookDisplay()
     console = open_console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
