@@ -23,7 +23,8 @@ class AutoMLError(Exception):
         lines = [f"{type(self).__name__}: {self}"]
         if inner:
             caller = frames[inner - 1]
-            lines.insert(0, f"in {caller.name}, line {caller.lineno}: {caller.line}")
+            function = "" if caller.name == "<module>" else f"{caller.name}, "
+            lines.insert(0, f"{function}line {caller.lineno}: {caller.line}")
         return lines
 
 
