@@ -27,6 +27,7 @@ from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
+from automl.record.winner_file import link_winner
 from automl.running.prepare.preparation import announce_reading, describe_user_data, prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.prepare.refit_task import RefitTask
@@ -269,6 +270,7 @@ def _save_refit(
     # The process that writes may load torch.
     with long_step(f"writing {files.refit.name}"):
         call_in_child(ProcessEntry(WRITE, job))
+    link_winner(task.path, numbers[0])
     size = files.refit.stat().st_size
     say_on_stdout(f"refitted model: {os.path.relpath(files.refit)} ({size:,} bytes)")
     if dataset is not None:
