@@ -11,11 +11,13 @@ import argparse
 import contextlib
 import difflib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
+from automl.config.renamed import rename_words
 from automl.errors import AutoMLError, ConfigError
 
 COMPARE = "compare"
@@ -100,6 +102,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         if any(word.startswith(f"{key}=") for word in parsed.overrides)
     }
     parsed.overrides = [_whole_key(command, word) for word in parsed.overrides]
+    parsed.overrides = replace_old_keys(parsed.overrides)
     if parsed.yes:
         parsed.overrides.append("delete.yes=true")
     if command == COMPARE:
@@ -121,6 +124,15 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def replace_old_keys(words: Sequence[str]) -> list[str]:
+    """Return overrides with today's keys, and write advice on each old one to stderr. Raises
+    ConfigError."""
+    renamed, advice = rename_words(words)
+    for line in advice:
+        sys.stderr.write(f"automl: {line}\n")
+    return renamed
 
 
 def _whole_key(command: str, word: str) -> str:

@@ -42,7 +42,7 @@ def test_all_rows_with_a_target_are_in_one_of_the_files(config: DataConfig, tmp_
 
 def test_whole_numbers_stay_whole_beside_gaps(config: DataConfig, tmp_path: Path) -> None:
     """A part that an earlier version wrote, with `64.0`, is left as it is."""
-    data = load_dataset(replace(config, test_fraction=0.0, folds=5))
+    data = load_dataset(replace(config, test=0.0, folds=5))
     (path,) = (tmp_path / "parts").iterdir()
     lines = path.read_text().splitlines()
     assert len(lines) == len(data.train) + 1
@@ -51,7 +51,7 @@ def test_whole_numbers_stay_whole_beside_gaps(config: DataConfig, tmp_path: Path
         "\n".join([lines[0], *(re.sub(r"^\d+", r"\g<0>.0", li) for li in lines[1:]), ""])
     )
     before = path.read_bytes()
-    load_dataset(replace(config, test_fraction=0.0, folds=5))
+    load_dataset(replace(config, test=0.0, folds=5))
     assert path.read_bytes() == before
 
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import AutoSetting, Config, ObjectiveKind, TrainingConfig
+from automl.config import Config, ObjectiveKind, TrainingConfig
 from automl.config.commands import TRAIN_ROWS
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
@@ -216,7 +216,7 @@ def derive_small_study(
             storage=None,
             enqueue=[dict(each) for each in params],
             warm_from=[],
-            ensemble=AutoSetting.none,
+            finish="none",
             repeats=1,
         ),
         sampler=IndependentSampler(),
