@@ -83,6 +83,8 @@ def _parse(text: str, file: Path) -> DictConfig:
             "its second line. Restore it from a copy, or remove that line to go on with it."
         )
     stored = _load_yaml(text, str(file))
+    if isinstance(stored, DictConfig):
+        _drop_arguments(stored)
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     return stored
@@ -101,6 +103,23 @@ def _load_yaml(text: str, name: str) -> Any:
         return OmegaConf.load(stream)
     except RecursionError:
         return None
+
+
+_ARGUMENTS = (
+    *("evaluate", "refit", "ui", "export", "predict", "register"),
+    *("status", "compare", "trials", "enqueue", "stop", "ask", "tell"),
+    *("delete", "archive", "restore", "which", "warm", "watch", "undo"),
+    *("study.copy", "study.new_name", "data.split_to"),
+)
+"""Arguments of commands, which earlier versions stored as settings."""
+
+
+def _drop_arguments(stored: DictConfig) -> None:
+    for key in _ARGUMENTS:
+        part, _, name = key.rpartition(".")
+        owner = stored.get(part) if part else stored
+        if isinstance(owner, DictConfig):
+            owner.pop(name, None)
 
 
 def _is_ours(stored: DictConfig) -> bool:
