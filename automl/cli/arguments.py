@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from automl.cli.command_arguments import split_arguments
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
+from automl.config.renamed import rename_words
 from automl.errors import ConfigError
 
 COMPARE = "compare"
@@ -57,7 +59,7 @@ class _Parser(argparse.ArgumentParser):
 def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
     """Return the line of a command with these words, as a call from Python gives them. Raises
     ConfigError."""
-    arguments, overrides = split_arguments(command, words)
+    arguments, overrides = split_arguments(command, replace_old_keys(words))
     return CommandLine(command, tuple(overrides), tuple(arguments))
 
 
@@ -79,6 +81,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
+    parsed.overrides = replace_old_keys(parsed.overrides)
     if parsed.yes:
         parsed.overrides.append("yes=true")
     if command == COMPARE:
@@ -101,6 +104,15 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def replace_old_keys(words: Sequence[str]) -> list[str]:
+    """Return overrides with today's keys, and write advice on each old one to stderr. Raises
+    ConfigError."""
+    renamed, advice = rename_words(words)
+    for line in advice:
+        sys.stderr.write(f"automl: {line}\n")
+    return renamed
 
 
 def _with_names(words: Sequence[str]) -> list[str]:

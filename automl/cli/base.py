@@ -31,6 +31,7 @@ from automl.cli.stored_config import (
 from automl.cli.stored_file import read_stored_file, refuse_foreign_study
 from automl.config import StudyConfig
 from automl.config.command_arguments import CloneArguments
+from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import say_on_stdout
@@ -224,7 +225,7 @@ def _list_studies(folder: Path, names: Sequence[str]) -> str:
 # --- joining a shared study -----------------------------------------------------------------------
 
 _SHARED_GROUPS = ("sampler", "pruner")
-_SHARED_KEY = "study.checkpoints"
+_SHARED_KEY = "study.checkpoint_copies"
 
 
 def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) -> list[str]:
@@ -243,8 +244,7 @@ def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) ->
     stored = fetch_stored_config(study)
     if stored is None:  # this sweep starts the study
         return []
-    begun = OmegaConf.create(stored)
-    assert isinstance(begun, DictConfig), "a sweep stored it"
+    begun = OmegaConf.create(rename_stored(plain_values(OmegaConf.create(stored))))
     apply_edits(begun, fetch_edits(study))
     own = plain_values(OmegaConf.create(own_text))
     overrides, notes = compare_with_stored(study.name, plain_values(begun), own, given)

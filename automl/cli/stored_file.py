@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_keys
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
+from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
@@ -84,7 +85,8 @@ def _parse(text: str, file: Path) -> DictConfig:
         )
     stored = _load_yaml(text, str(file))
     if isinstance(stored, DictConfig):
-        _drop_arguments(stored)
+        plain: Any = OmegaConf.to_container(stored, resolve=False)
+        stored = OmegaConf.create(rename_stored(plain))
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     return stored
@@ -103,23 +105,6 @@ def _load_yaml(text: str, name: str) -> Any:
         return OmegaConf.load(stream)
     except RecursionError:
         return None
-
-
-_ARGUMENTS = (
-    *("evaluate", "refit", "ui", "export", "predict", "register"),
-    *("status", "compare", "trials", "enqueue", "stop", "ask", "tell"),
-    *("delete", "archive", "restore", "which", "warm", "watch", "undo"),
-    *("study.copy", "study.new_name", "data.split_to"),
-)
-"""Arguments of commands, which earlier versions stored as settings."""
-
-
-def _drop_arguments(stored: DictConfig) -> None:
-    for key in _ARGUMENTS:
-        part, _, name = key.rpartition(".")
-        owner = stored.get(part) if part else stored
-        if isinstance(owner, DictConfig):
-            owner.pop(name, None)
 
 
 def _is_ours(stored: DictConfig) -> bool:

@@ -96,7 +96,10 @@ class StudyConfig:
     machines work on together, each by the same command; else an Optuna storage URL."""
     dir: str = "studies"
     """The folder that holds a directory per study."""
-    checkpoints: str | None = None
+    keep_best: int | None = None
+    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
+    those of other trials are removed when they have ended. none: all keep them."""
+    checkpoint_copies: str | None = None
     """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = field(default=None, metadata=NO_SETTING)
@@ -145,7 +148,9 @@ class StudyConfig:
             "and name their best points: study.enqueue=[{lr: 0.01}].",
         )
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
-        self._check_checkpoints()
+        is_count = self.keep_best is None or self.keep_best >= 1
+        check("keep_best", is_count, "must be at least 1.")
+        self._check_checkpoint_copies()
 
     def _check_metrics(self) -> None:
         """Check the metrics, and bring the settings into one form: one metric is no list."""
@@ -165,16 +170,16 @@ class StudyConfig:
                 0 < limit < math.inf, f"{LIMIT_PREFIX}{name}", value, "must be greater than 0."
             )
 
-    def _check_checkpoints(self) -> None:
-        if self.checkpoints is None:
+    def _check_checkpoint_copies(self) -> None:
+        if self.checkpoint_copies is None:
             return
-        url = urlsplit(self.checkpoints)
+        url = urlsplit(self.checkpoint_copies)
         in_bucket = url.scheme in ("s3", "gs") and bool(url.netloc)
         in_folder = url.scheme == "file" and not url.netloc and len(url.path) > 1
         secret = "@" in url.netloc or _SECRET.search(url.query) is not None
         check_setting(
             not secret,
-            "study.checkpoints",
+            "study.checkpoint_copies",
             f"{url.scheme}://…",
             "a credential in it would come to every machine and into its logs: leave it out, and "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or "
@@ -182,8 +187,8 @@ class StudyConfig:
         )
         check_setting(
             in_bucket or in_folder,
-            "study.checkpoints",
-            self.checkpoints,
+            "study.checkpoint_copies",
+            self.checkpoint_copies,
             "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH.",
         )
 
@@ -293,14 +298,7 @@ class TrackingConfig:
     """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
-    keep_best: int | None = None
-    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
-    those of other trials are removed when they have ended. none: all keep them."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
-
-    def __post_init__(self) -> None:
-        is_count = self.keep_best is None or self.keep_best >= 1
-        checker("tracking", self)("keep_best", is_count, "must be at least 1.")

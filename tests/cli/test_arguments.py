@@ -122,7 +122,7 @@ def test_an_argument_of_another_command_is_named_as_such() -> None:
 
 
 def test_which_is_given_once() -> None:
-    with pytest.raises(ConfigError, match="which=7 which=refit: give one .* which=7,refit"):
+    with pytest.raises(ConfigError, match=r"which=7 which=refit: give one .* which=7,refit"):
         parse_command_line(["evaluate", "which=7", "which=refit"])
 
 

@@ -55,7 +55,7 @@ def test_what_the_command_line_says_goes() -> None:
 def test_checkpoints_go_where_those_of_the_study_are() -> None:
     here = config("tpe", {"n_startup_trials": 10, "constant_liar": True})
     overrides, _ = compare_with_stored("x", BEGUN, here, [])
-    assert overrides == ["study.checkpoints='s3://bucket/a'"]
+    assert overrides == ["study.checkpoint_copies='s3://bucket/a'"]
     assert compare_with_stored("x", here, BEGUN, []) == NOTHING, (
         "they have their own place, and may have it"
     )

@@ -244,7 +244,7 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
     machines: Machines, tmp_path: Path
 ) -> None:
     """The machines share no folder but that."""
-    n_trials, bucket = 20, f"study.checkpoints=file://{tmp_path}/bucket"
+    n_trials, bucket = 20, f"study.checkpoint_copies=file://{tmp_path}/bucket"
     words = machines.words(n_trials, bucket, "training.checkpoint_every_seconds=0")
     killed = machines["a"].start(*words)
     records = machines.records("a")

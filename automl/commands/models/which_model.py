@@ -238,7 +238,7 @@ def best_checkpoint_file(path: Path, trial: TrialRecord) -> Path:
     if not file.exists():
         raise ConfigError(
             f"{file}: trial {trial.number} has left no such file (it reported nothing finite, "
-            "tracking.keep_best or somebody removed it): restore it from a copy, or choose another "
+            "study.keep_best or somebody removed it): restore it from a copy, or choose another "
             "trial."
         )
     return file

@@ -47,7 +47,7 @@ FEATURES = (
     Feature(
         "retention",
         CheckpointRetention.make,
-        settings=("tracking.keep_best",),
+        settings=("study.keep_best",),
         events=(TrialFilesRemoved,),
     ),
     Feature("waits", SweepWaits.make, events=(TrialsWaited,)),

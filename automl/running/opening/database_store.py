@@ -185,7 +185,7 @@ class SharingSweeps:
             yield (
                 "trials that are taken over from a machine with another study.dir begin again: "
                 "their checkpoints are there; what they reported is not told twice "
-                "(study.checkpoints=s3://BUCKET/PATH keeps them where all machines see them)"
+                "(study.checkpoint_copies=s3://BUCKET/PATH keeps them where all machines see them)"
             )
 
     def settle(self, timeout_seconds: float) -> str | None:

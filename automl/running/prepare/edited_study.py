@@ -273,9 +273,9 @@ def refuse_unshareable_study(prepared: PreparedStudy) -> None:
             "between sweeps. Write them as the space (space.NAME=…), or leave study.storage out; "
             "postgresql+psycopg2://… keeps the study in Optuna's own tables, for one sweep."
         )
-    if prepared.config.tracking.keep_best is not None:
+    if prepared.config.study.keep_best is not None:
         raise ConfigError(
-            f"tracking.keep_best={prepared.config.tracking.keep_best}: sweeps of a shared study "
+            f"study.keep_best={prepared.config.study.keep_best}: sweeps of a shared study "
             "have their files on several machines, and none removes those of others: leave it out."
         )
     if prepared.pruner.pauses:
