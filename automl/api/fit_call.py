@@ -70,7 +70,7 @@ def fit(
     Raises AutoMLError, as `automl.sweep` does.
     """
     called_seconds = time.monotonic()
-    arguments = {
+    arguments: dict[str, object] = {
         "timeout": timeout,
         "metric": metric,
         "direction": direction,

@@ -123,15 +123,8 @@ def test_a_study_that_was_moved_is_resumed_where_it_stands(
 
 
 def test_whether_it_is_a_copy_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("study.copy=true")
+    asked = composed("copy=true")
     assert asked.config.study.copy is True
-    assert asked.stored_config == composed().stored_config
-    assert flat_settings(asked.config) == flat_settings(composed().config)
-
-
-def test_where_its_parts_are_written_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("data.split_to=parts")
-    assert asked.config.data.split_to == "parts"
     assert asked.stored_config == composed().stored_config
     assert flat_settings(asked.config) == flat_settings(composed().config)
 

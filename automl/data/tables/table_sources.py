@@ -272,7 +272,7 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
                 write_durably(path, text)
     except OSError as error:
         raise ConfigError(
-            f"data.split_to={folder}: cannot be written ({error.strerror}): name another folder."
+            f"to={folder}: cannot be written ({error.strerror}): name another folder."
         ) from error
 
 
@@ -292,6 +292,6 @@ def _holds_other_rows(path: Path) -> ConfigError:
     """Return the error for a file of that name, which may be a table of the user's, even
     `data.path` itself."""
     return ConfigError(
-        f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
+        f"to={path.parent}: {path.name} is there and holds something else, which is "
         "not written over: name another folder, or move that file away."
     )

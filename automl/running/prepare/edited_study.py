@@ -255,7 +255,7 @@ def _refuse_fixed_choices(prepared: PreparedStudy, change: SettingsChange) -> No
 def refuse_uneditable_study(config: Config) -> None:
     """Raise ConfigError for a study whose settings no edit can change."""
     study = config.study
-    if config.refit.of is not None:
+    if config.refit is not None:
         raise ConfigError(
             f"study.name={study.name}: a refit is no search; there is no space to edit."
         )
@@ -300,7 +300,7 @@ def _refuse_other_changes(before: Config, after: Config) -> None:
             raise ConfigError(
                 f"{word}: it says what the values of trials mean, so that earlier ones would not "
                 f"compare with later ones. Begin a study like this one with it: {name} "
-                f"study.new_name=… {key}=…"
+                f"name=… {key}=…"
             )
         raise ConfigError(
             f"{word}: an edit changes the space, study.n_trials, study.timeout_seconds, sampler "
@@ -318,7 +318,7 @@ def _other_changes(before: Config, after: Config) -> list[str]:
 def _is_ignored(key: str) -> bool:
     group, _, name = key.partition(".")
     own = {"dir", "name", "copy", "relative_to", "n_edits", *TOTALS}
-    return group in ("space", "undo", *_OPTIONS) or (group == "study" and name in own)
+    return group in ("space", *_OPTIONS) or (group == "study" and name in own)
 
 
 def _flat(config: Config) -> dict[str, Any]:

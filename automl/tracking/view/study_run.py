@@ -199,7 +199,10 @@ def study_note(settings: Mapping[str, str]) -> str:
 
 
 def _refit_note(settings: Mapping[str, str]) -> str:
-    rows, n_seeds = settings.get("refit.rows", ""), settings.get("refit.n_seeds", "1")
+    rows, n_seeds = (
+        settings.get("refit.rows", ""),
+        settings.get("refit.seeds", settings.get("refit.n_seeds", "1")),
+    )
     trial, epochs = _refitted_trial(settings), settings.get("training.epochs", "")
     return (
         f"Refit of {f'trial {trial}' if trial else 'the ensemble'} of study "

@@ -15,7 +15,7 @@ from automl.config import (
     DataKind,
     ExecutionKind,
 )
-from automl.config.commands import TRAIN_ROWS
+from automl.config.command_arguments import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.family import Family

@@ -14,7 +14,8 @@ from automl.config import (
     ExecutionKind,
     ObjectiveConfig,
     ObjectiveKind,
-    RefitConfig,
+    RefitArguments,
+    RefitOrigin,
     StudyConfig,
 )
 from automl.errors import ConfigError
@@ -226,7 +227,7 @@ def test_what_no_edit_changes_is_refused_with_the_remedy(after: Config, message:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"refit": RefitConfig(of="b")}, "a refit is no search"),
+        ({"refit": RefitOrigin("b", None, RefitArguments())}, "a refit is no search"),
         (
             {"objective": ObjectiveConfig(kind=ObjectiveKind.called, target="x:y")},
             "called from Python",
