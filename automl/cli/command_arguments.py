@@ -34,10 +34,13 @@ def split_arguments(command: str, words: Sequence[str]) -> tuple[list[str], list
 
 
 def commands_with_argument(word: str) -> list[str]:
-    """Return the commands that have an argument of this word, apart from those of all commands."""
-    if word in argument_fields(CommandArguments):
-        return []
-    return [name for name in COMMANDS if word in argument_fields(COMMANDS[name].arguments)]
+    """Return the commands whose help lists an argument of this word."""
+    classes = {name: command.arguments for name, command in COMMANDS.items()}
+    return [
+        name
+        for name, cls in classes.items()
+        if (field_name := argument_fields(cls).get(word)) and is_listed(cls, field_name)
+    ]
 
 
 def type_arguments(command: str, words: Sequence[str]) -> CommandArguments:
@@ -73,10 +76,10 @@ def _with_words(message: str, by_word: Mapping[str, str]) -> str:
 
 def _value(hint: Any, word: str, text: str) -> Any:
     """Return the value of an argument of the type `hint`."""
-    kinds = set(get_args(hint)) or {hint}
-    if text in ("none", "null", "") and (type(None) in kinds or hint is Any):
+    may_be_none = hint is Any or type(None) in get_args(hint)
+    if text in ("none", "null", "") and may_be_none:
         return None
-    if str in kinds and not _is_quoted(text):
+    if hint in (str, str | None) and not _is_quoted(text):
         return text
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import ChoiceSweep, Sweep

@@ -12,6 +12,7 @@ from automl.config import (
     AutoSetting,
     DataKind,
 )
+from automl.config.command_arguments import UIArguments
 from automl.record.event_log import EventLog
 from automl.record.studies import study_names
 from automl.running.prepare.identity_settings import flat_settings
@@ -184,7 +185,7 @@ def test_the_newest_study_is_meant_where_none_is_named(composed: Compose, folder
 
 
 def test_ui_needs_no_study(composed: Compose) -> None:
-    assert composed("ui", "ui.port=5001").config.ui.port == 5001
+    assert composed("ui", "port=5001").typed_arguments(UIArguments).port == 5001
 
 
 def test_status_composes_without_a_study(composed: Compose) -> None:
@@ -342,5 +343,4 @@ def test_a_clone_stores_the_study_under_its_new_name_with_changes(
     assert (clone.study.name, clone.study.n_trials) == ("b", 9)
     assert clone.study.warm_from == ["a"]
     assert isinstance(clone.sampler, IndependentSampler)
-    assert (clone.study.new_name, clone.warm) == (None, False)
     assert (clone.space, clone.study.enqueue) == (original.space, original.study.enqueue)

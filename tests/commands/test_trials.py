@@ -70,4 +70,4 @@ def test_params_of_several_types_fit_into_parquet(study: Path) -> None:
 
 def test_parquet_needs_a_file(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trials", "study.name=first", "trials.format=parquet"]) == 2
-    assert "trials.output=FILE" in capsys.readouterr().err
+    assert "format=parquet: is no text, so it needs to=FILE" in capsys.readouterr().err
