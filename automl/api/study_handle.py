@@ -9,6 +9,7 @@ Command lines on behalf of Python callers, who may use several threads, are comp
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.record.winner_file import winner_file
 from automl.trial import CheckpointKind, Params
 
 if TYPE_CHECKING:
@@ -43,8 +45,15 @@ def compose_for_call(
 ) -> ComposedConfig:
     """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
     settings that a Hydra application composed. Raises ConfigError."""
+    _silence_tqdm()
     with COMPOSE_LOCK:
         return compose_or_join(make_command_line(command, overrides), application)
+
+
+def _silence_tqdm() -> None:
+    """Ignore tqdm's advice to install ipywidgets, which it gives in a notebook when a library that
+    imports it is loaded: no progress bar of tqdm is ever shown here."""
+    warnings.filterwarnings("ignore", "IProgress not found", module=r"tqdm\.")
 
 
 @dataclass(frozen=True)
@@ -63,11 +72,7 @@ class BestTrial:
 
         Raises AutoMLError where the trial wrote no checkpoint, or one that cannot be read.
         """
-        from automl.models.predictor import load, load_user_state
-
-        file = self.checkpoint_file()
-        state = load_user_state(file)
-        return load(file, build=build) if state is None else state
+        return _load_model(self.checkpoint_file(), build)
 
     def checkpoint_file(self) -> Path:
         """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
@@ -77,6 +82,14 @@ class BestTrial:
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path
+
+
+def _load_model(file: Path, build: Callable[..., Any] | None) -> Any:
+    """Return the model in a file of a study, or the state that a function gave."""
+    from automl.models.predictor import load, load_user_state
+
+    state = load_user_state(file)
+    return load(file, build=build) if state is None else state
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class StudyHandle:
     def __init__(self, path: Path) -> None:
         self.path = path
         """The study's directory, as an absolute path."""
+        _silence_tqdm()
         read_study(path)  # or says which studies there are
 
     @property
@@ -112,6 +126,14 @@ class StudyHandle:
         path = StudyFiles(self.path).checkpoint(best.number, CheckpointKind.BEST)
         existing_path = path if path.exists() else None
         return BestTrial(best.number, dict(best.params), best.value, existing_path)
+
+    def load(self, *, build: Callable[..., Any] | None = None) -> Any:
+        """Return the best model of the study, as `automl.load` of its folder does: the refit, else
+        the ensemble, else the best trial's. For a function it is the state of the best report.
+
+        Raises AutoMLError where there is none.
+        """
+        return _load_model(winner_file(self.path) or self.best.checkpoint_file(), build)
 
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
@@ -149,7 +171,7 @@ class StudyHandle:
         if text is not None:
             settings["which"] = text
         if test_path is not None:
-            settings["data.test_path"] = str(test_path)
+            settings["data.test"] = str(test_path)
         lines = [*self._place_overrides(), *lines_of(settings), *lines_of(overrides)]
         composed = compose_for_call("evaluate", lines)
         arguments = composed.typed_arguments(EvaluateArguments)
@@ -254,18 +276,20 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.terminal.rendering import best_text
-        from automl.terminal.study_view import copy_note
+        from automl.terminal.study_view import StudyStatus, look_at
         from automl.terminal.view import best_row
 
-        record = read_study(self.path)
+        status, record = look_at(self.path), read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
             metric = record.metric.name
             best_words = f"; best {best_text(metric, best_row(best, metric))}"
-        note = copy_note(self.path)
-        note_words = "" if note is None else f"; {note}"
-        return f"<study {self.name}: {counts or 'no trials'}{best_words}{note_words}>"
+        state, note = status, None
+        if isinstance(status, StudyStatus):
+            state, note = status.state, status.copy_note
+        notes = f"; {note}" if note else ""
+        return f"<study {self.name}, {state}: {counts or 'no trials'}{best_words}{notes}>"
 
 
 def open_study(

@@ -17,7 +17,7 @@ from automl.models.family import load_families
 
 KEYS = {
     "study": "name n_trials timeout_seconds metric direction seed dir",
-    "data": "path target task test_path test_fraction folds sweep_rows source",
+    "data": "path target task test folds sweep_rows source",
     "model": "target",
     "objective": "target command pattern",
     "training": "epochs precision schedule patience_epochs loss",

@@ -18,6 +18,7 @@ from automl.record.studies import read_study, study_path
 from automl.record.study_directory import StudyDirectory, settle_place_unlocked, study_command
 from automl.record.study_files import StudyFiles
 from automl.record.texts import say_on_stdout
+from automl.record.winner_file import link_winner
 from automl.running.features.ensemble import ensemble_lines, make_ensemble, refuse_user_models
 from automl.running.prepare.preparation import prepare_study
 from automl.terminal.machine_output import write_answer
@@ -49,6 +50,7 @@ def make_study_ensemble(config: Config) -> Path:
                 f"trials have left one. Go on with: {study_command('resume', config.study)}"
             )
         log.append(event)
+        link_winner(path, None)
     for line in ensemble_lines(event, record, prepared.choice, path):
         say_on_stdout(line)
     deliver_evaluation(path, config, place, say_on_stdout)

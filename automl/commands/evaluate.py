@@ -259,7 +259,7 @@ def closing_lines(event: ModelsEvaluated) -> Iterator[str]:
     if not event.kind.unseen:
         yield (
             "these rows chose among trials, so that the scores flatter them; give rows that no "
-            "sweep saw: data.test_path=FILE"
+            "sweep saw: data.test=FILE"
         )
 
 

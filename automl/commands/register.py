@@ -184,7 +184,7 @@ def register_model(config: Config, arguments: RegisterArguments, say: Say) -> Re
     with long_step(f"putting {model.name} into the registry", say) as step:
         step.at("reading the table")
         evaluation = open_evaluation(
-            config.data, record.settings.get("data.test_path"), config.training.value_loss
+            config.data, record.settings.get("data.test"), config.training.value_loss
         )
         unseen = rows_unseen_by(model, evaluation, config)
         step.at("finding its run in MLflow")

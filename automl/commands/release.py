@@ -120,7 +120,7 @@ def uncompared_refit_text(
     say(
         f"the refit has seen all rows, and cannot be compared with {repeated}; beside "
         f"that, on {event.rows}, {baselines}. Rows that came later compare them: "
-        "data.test_path=FILE"
+        "data.test=FILE"
     )
     score = shown_score(event.scores[repeated][metric])
     return f"not compared: {repeated}'s {metric} stands for it, {score}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.command_call import CommandCall
-from automl.config import Config, StudyConfig, TrackingConfig, TrackingStore
+from automl.config import Config, StudyConfig, TrackingConfig
 from automl.config.command_arguments import CloneArguments, DeleteArguments, RenameArguments
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.disk import write_durably
@@ -114,7 +114,7 @@ def _rename_in_mlflow(config: Config) -> None:
     """Deliver the renamed study, which renames its experiment. Says so where MLflow is down."""
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
-    if place is None or config.tracking.store is TrackingStore.none:
+    if place is None or not config.tracking.uses_mlflow:
         return
     ref = StudyRef(place.study_uuid, place.name, place.former_names)
     try:
@@ -157,7 +157,7 @@ def _is_confirmed(files: StudyFiles, config: Config) -> bool:
         )
     size_bytes = sum(file.lstat().st_size for file in files.path.rglob("*"))
     in_database = "" if config.study.storage is None else ", its trials in the database"
-    in_mlflow = "" if config.tracking.store is TrackingStore.none else ", its runs in MLflow"
+    in_mlflow = "" if not config.tracking.uses_mlflow else ", its runs in MLflow"
     say_on_stdout(f"{files.path}: {size_text(size_bytes, 1024)}{in_database}{in_mlflow}")
     answer = input(f"Delete study {config.study.name} for good? [y/N] ")
     return answer.strip().lower() in ("y", "yes")
@@ -166,7 +166,7 @@ def _is_confirmed(files: StudyFiles, config: Config) -> bool:
 def _delete_runs(files: StudyFiles, tracking: TrackingConfig) -> int:
     """Delete the runs of the study and of its refits. Return their number."""
     place = read_study_place(files.path)
-    if tracking.store is TrackingStore.none or place is None:
+    if not tracking.uses_mlflow or place is None:
         return 0
     uri = resolve_uri(tracking)
     if uri.sqlite_path is not None and not uri.sqlite_path.exists():
@@ -189,7 +189,7 @@ def _delete_runs(files: StudyFiles, tracking: TrackingConfig) -> int:
     except (RunDeletedError, RunGoneError, NotDeliveredError) as error:
         raise AutoMLError(
             f"{uri}: MLflow does not delete the runs ({error}); the study itself is untouched. "
-            "Give the command again when it answers, or leave its runs: tracking.store=none"
+            "Give the command again when it answers, or leave its runs: tracking.uri=none"
         ) from error
 
 

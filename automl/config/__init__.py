@@ -27,7 +27,7 @@ from automl.config.command_arguments import (
     RefitArguments,
     RefitOrigin,
 )
-from automl.config.data import ColumnKind, DataConfig, DataKind, Task
+from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, Task
 from automl.config.execution import (
     AdmissionConfig,
     ChooseDevice,
@@ -46,10 +46,10 @@ from automl.config.study import (
     STUDY_NAME_PATTERN,
     UNLIMITED_N_TRIALS,
     AutoSetting,
+    Finish,
     KeepCheckpoints,
     StudyConfig,
     TrackingConfig,
-    TrackingStore,
 )
 from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
 from automl.trial import Direction
@@ -72,6 +72,7 @@ __all__ = [
     "ExecutionConfig",
     "ExecutionKind",
     "ExportFormat",
+    "Finish",
     "KeepCheckpoints",
     "LearningRateSchedule",
     "ModelConfig",
@@ -88,11 +89,11 @@ __all__ = [
     "SurveyKind",
     "Task",
     "TrackingConfig",
-    "TrackingStore",
     "TrainingConfig",
     "check_function_target",
     "check_positive",
     "check_setting",
+    "default_test",
     "parse_bytes",
     "parse_limit",
 ]
@@ -142,18 +143,27 @@ def decide(config: Config) -> None:
     limit allows.
     """
     study, data = config.study, config.data
-    is_any_family = config.model.choice is not None and data.kind is DataKind.csv
-    n_trials, folds, test_fraction = study.n_trials, data.folds, data.test_fraction
+    is_any_family = _tries_families_on_table(config)
+    n_trials, folds, test = study.n_trials, data.folds, data.test
     if n_trials is None:
         is_timed = is_any_family and study.timeout_seconds is not None
         is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
         n_trials = UNLIMITED_N_TRIALS if is_timed or is_outside else DEFAULT_N_TRIALS
     if folds is None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
-    if test_fraction is None:
-        test_fraction = 0.0 if is_any_family else 0.2
+    if test == "auto":
+        test = default_test(config)
     config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
-    config.data = replace(data, folds=folds, test_fraction=test_fraction)
+    config.data = replace(data, folds=folds, test=test)
+
+
+def default_test(config: Config) -> str | float:
+    """Return what `data.test=auto` becomes."""
+    return "none" if _tries_families_on_table(config) else TEST_FRACTION
+
+
+def _tries_families_on_table(config: Config) -> bool:
+    return config.model.choice is not None and config.data.kind is DataKind.csv
 
 
 def _decided_directions(config: Config) -> Any:

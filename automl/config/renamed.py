@@ -49,7 +49,48 @@ class DroppedKey:
     """What is done now, as a sentence for whoever gives another value."""
 
 
+def _finish(finish: Any, *parts: Any) -> Any:
+    """Return the parts of a sweep's end that are not switched off, unless `finish` is given."""
+    if finish is not None:
+        return finish
+    names = ("ensemble", "refit", "plots")
+    kept = [name for name, part in zip(names, parts, strict=True) if not _is_off(part)]
+    return "auto" if len(kept) == len(names) else kept or "none"
+
+
+def _test(test: Any, path: Any, fraction: Any) -> Any:
+    """Return the test table, else the share of the rows."""
+    if test is not None or not is_none(path):
+        return path if test is None else test
+    if is_none(fraction):
+        return None
+    return "none" if str(fraction) in ("0", "0.0") else fraction
+
+
+def _uri(uri: Any, store: Any) -> Any:
+    if store is None or uri is not None:
+        return uri if not _is_off(store) else "none"
+    return "none" if is_none(store) else "auto"
+
+
+def _loss(loss: Any, quantile: Any) -> Any:
+    """Return the loss with the share of targets that lie below the predictions."""
+    is_used = loss in (None, "quantile") and quantile is not None
+    return f"quantile:{quantile}" if is_used else loss
+
+
+def _is_off(value: Any) -> bool:
+    """Return whether a value is given and is `none`."""
+    return value is not None and is_none(value)
+
+
 MOVED: Sequence[MovedKey] = (
+    MovedKey(
+        "study.finish", ("study.finish", "study.ensemble", "study.refit", "study.plots"), _finish
+    ),
+    MovedKey("data.test", ("data.test", "data.test_path", "data.test_fraction"), _test),
+    MovedKey("tracking.uri", ("tracking.uri", "tracking.store"), _uri),
+    MovedKey("training.loss", ("training.loss", "training.quantile"), _loss),
     MovedKey("study.keep_best", ("tracking.keep_best",)),
     MovedKey("study.checkpoint_copies", ("study.checkpoints",)),
 )

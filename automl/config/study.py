@@ -51,6 +51,14 @@ class AutoSetting(enum.Enum):
     none = "none"
 
 
+class Finish(enum.Enum):
+    """A part of what a sweep over several families ends with."""
+
+    ensemble = "ensemble"
+    refit = "refit"
+    plots = "plots"
+
+
 def is_shared_storage(url: str) -> bool:
     """Return whether a storage is one that sweeps share; `postgresql+DRIVER://` is Optuna's own
     storage, for one sweep."""
@@ -119,16 +127,11 @@ class StudyConfig:
 
     portfolio: AutoSetting = AutoSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    ensemble: AutoSetting = AutoSetting.auto
-    """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
-    does not (`python -m automl ensemble` makes one of any study of a table)."""
-    refit: AutoSetting = AutoSetting.auto
-    """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
-    trains its members again on all rows but the test part, as `refit` does; none: it does not."""
-    plots: AutoSetting = AutoSetting.auto
-    """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
-    draw what it found (columns that matter, errors by class, calibration, predicted against true)
-    as pictures on the study's run in MLflow; none: nothing is drawn."""
+    finish: Any = "auto"
+    """What a sweep over several families (model=auto) ends with: a list of ensemble (the best mean
+    of its models, `ensemble.pt`), refit (of one hold-out of a table: the members trained again on
+    all rows but the test part, as `refit` does) and plots (after a minute or more: columns that
+    matter, errors by class, calibration, as pictures in MLflow). auto: all three; none: nothing."""
 
     def __post_init__(self) -> None:
         check = checker("study", self)
@@ -147,6 +150,7 @@ class StudyConfig:
             "machines that share a study do not share the folders of earlier ones. Leave it out, "
             "and name their best points: study.enqueue=[{lr: 0.01}].",
         )
+        self._check_finish()
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         is_count = self.keep_best is None or self.keep_best >= 1
         check("keep_best", is_count, "must be at least 1.")
@@ -169,6 +173,21 @@ class StudyConfig:
             check_setting(
                 0 < limit < math.inf, f"{LIMIT_PREFIX}{name}", value, "must be greater than 0."
             )
+
+    def _check_finish(self) -> None:
+        """Check the list of `finish`, and bring it into one form: auto, none or a list."""
+        named = [self.finish] if isinstance(self.finish, str) else self.finish or ["none"]
+        rule = f"must be auto, none, or a list of {', '.join(part.value for part in Finish)}."
+        is_list = isinstance(named, list | tuple) and all(isinstance(name, str) for name in named)
+        check_setting(is_list, "study.finish", self.finish, rule)
+        is_word = len(named) == 1 and named[0] in ("auto", "none")
+        is_known = is_word or {*named} <= {part.value for part in Finish}
+        check_setting(is_known, "study.finish", self.finish, rule)
+        self.finish = named[0] if is_word else list(dict.fromkeys(named))
+
+    def finishes_with(self, part: Finish) -> bool:
+        """Return whether a sweep ends with a part where its conditions hold."""
+        return self.finish == "auto" or part.value in self.finish
 
     def _check_checkpoint_copies(self) -> None:
         if self.checkpoint_copies is None:
@@ -281,24 +300,28 @@ class TrackingInside(enum.Enum):
     redirect = "redirect"
 
 
-class TrackingStore(enum.Enum):
-    """The store that shows results."""
-
-    mlflow = "mlflow"
-    none = "none"
+NO_URI = "none"
+"""The value of `tracking.uri` with which nothing goes to MLflow."""
 
 
 @dataclass
 class TrackingConfig:
     """The store that shows results, and the artifacts that it gets."""
 
-    store: TrackingStore = TrackingStore.mlflow
-    """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
     uri: str | None = None
-    """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
+    """MLflow tracking URI. auto: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db. none: the study
+    keeps everything, and `sync` gives it to MLflow later."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
+
+    def __post_init__(self) -> None:
+        self.uri = None if self.uri == "auto" else self.uri
+
+    @property
+    def uses_mlflow(self) -> bool:
+        """Return whether results go to MLflow."""
+        return self.uri != NO_URI

@@ -156,17 +156,17 @@ class DatasetWithTest:
     """Returns the rows of `dataset.judged` as raw cells, in the same order."""
 
 
-def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> DatasetWithTest:
+def load_dataset_with_test(config: DataConfig, own_test: str | None) -> DatasetWithTest:
     """Return the data set of a study, and test rows that no sweep of it saw.
 
-    `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
-    its table was split. The test rows are those of `config.test_path`, else the test part. Raises
-    ConfigError like `load_dataset`, and for a test table that does not match.
+    `own_test` is the value of `data.test` when the study was searched, which decides how its table
+    was split; None: the value of today. The test rows are those of `config.test_path`, else the
+    test part. Raises ConfigError like `load_dataset`, and for a test table that does not match.
     """
     _check_settings(config)
     if config.kind is DataKind.disc:
         return _disc_with_test(config)
-    searched = replace(config, test_path=own_test_path)
+    searched = config if own_test is None else replace(config, test=own_test)
     source, split, preprocessing = _prepare(searched)
     dataset = _dataset(searched, source, split, preprocessing)
     judged = split.train[dataset.judged_places] if dataset.folds else split.validation
@@ -184,7 +184,7 @@ def load_dataset_with_test(config: DataConfig, own_test_path: str | None) -> Dat
     try:
         test = DatasetPart(replace(preprocessing, columns=dataset.columns).read(frame), y)
     except ConfigError as error:
-        raise ConfigError(f"data.test_path={config.test_path}: {error}") from error
+        raise ConfigError(f"data.test={config.test_path}: {error}") from error
     return DatasetWithTest(dataset, test, digest, lambda: frame, judged_frame)
 
 
@@ -405,8 +405,8 @@ def _check_settings(config: DataConfig) -> None:
 
 def refuse_table_settings(config: DataConfig) -> None:
     """Raise ConfigError where a setting names a file or column although no file is read."""
-    for key in ("path", "target", "test_path", "group", "time"):
-        value = getattr(config, key)
+    keys = {key: getattr(config, key) for key in ("path", "target", "group", "time")}
+    for key, value in (keys | {"test": config.test_path}).items():
         if value is not None:
             raise ConfigError(
                 f"data.{key}={value}: data={config.kind.name} reads no file: add data=csv, or "

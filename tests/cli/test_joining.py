@@ -11,7 +11,7 @@ from automl.cli.stored_config import NOT_STORED_TEXT
 def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
     """Return a stored config, as far as it is compared."""
     defaults = ["config_schema", {"sampler": f"{sampler}_schema"}, {"pruner": "none_schema"}]
-    study = {"checkpoints": checkpoints}
+    study = {"checkpoint_copies": checkpoints}
     return {"defaults": defaults, "sampler": values, "pruner": {}, "study": study}
 
 

@@ -12,12 +12,39 @@ from automl.config.renamed import DROPPED, MOVED, rename_stored, rename_words
 LINES = [
     ("tracking.keep_best=5", "study.keep_best=5"),
     ("study.checkpoints=s3://bucket/a", "study.checkpoint_copies=s3://bucket/a"),
+    ("study.ensemble=none", "study.finish=[refit,plots]"),
+    ("study.ensemble=none study.refit=none study.plots=none", "study.finish=none"),
+    ("study.refit=auto", "study.finish=auto"),
+    ("data.test_path=later.csv", "data.test=later.csv"),
+    ("data.test_fraction=0.3", "data.test=0.3"),
+    ("data.test_fraction=0", "data.test=none"),
+    ("data.test_path=null", ""),
+    ("tracking.store=none", "tracking.uri=none"),
+    ("tracking.store=mlflow", "tracking.uri=auto"),
+    ("training.loss=quantile training.quantile=0.9", "training.loss=quantile:0.9"),
 ]
 """Old words of a line, and the words of today."""
 STORED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"tracking": {"keep_best": 5}}, {"tracking": {}, "study": {"keep_best": 5}}),
     ({"study": {"seed": 1, "checkpoints": None}}, {"study": {"seed": 1}}),
     ({"study": {"checkpoints": "s3://b/a"}}, {"study": {"checkpoint_copies": "s3://b/a"}}),
+    (
+        {"study": {"ensemble": "auto", "refit": "none", "plots": "auto"}},
+        {"study": {"finish": ["ensemble", "plots"]}},
+    ),
+    ({"data": {"test_path": "t.csv", "test_fraction": 0.2}}, {"data": {"test": "t.csv"}}),
+    ({"data": {"test_path": None, "test_fraction": 0.1}}, {"data": {"test": 0.1}}),
+    ({"data": {"test_path": None, "test_fraction": 0.0}}, {"data": {"test": "none"}}),
+    ({"tracking": {"uri": "sqlite:///a.db", "store": "none"}}, {"tracking": {"uri": "none"}}),
+    (
+        {"tracking": {"uri": "sqlite:///a.db", "store": "mlflow"}},
+        {"tracking": {"uri": "sqlite:///a.db"}},
+    ),
+    (
+        {"training": {"loss": "quantile", "quantile": 0.9}},
+        {"training": {"loss": "quantile:0.9"}},
+    ),
+    ({"training": {"loss": "auto", "quantile": 0.5}}, {"training": {"loss": "auto"}}),
 ]
 """Stored settings of an earlier version, and those of today."""
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
-    AutoSetting,
     DataKind,
 )
 from automl.config.command_arguments import UIArguments
@@ -59,13 +58,13 @@ def study(composed: Compose, folder: Path) -> Path:
 def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
     composed: Compose, study: Path
 ) -> None:
-    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.auto
+    assert composed("resume", "study.name=a").config.study.finish == "auto"
     text = study.read_text()
-    study.write_text(unsealed_config(text).replace("  refit: auto\n", ""))
+    study.write_text(unsealed_config(text).replace("  finish: auto\n", "  ensemble: auto\n"))
     assert study.read_text() != text
-    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.none
-    wanted = composed("resume", "study.name=a", "study.refit=auto").config
-    assert wanted.study.refit is AutoSetting.auto
+    assert composed("resume", "study.name=a").config.study.finish == ["ensemble", "plots"]
+    wanted = composed("resume", "study.name=a", "study.finish=auto").config
+    assert wanted.study.finish == "auto"
 
 
 def test_nothing_to_retype(composed: Compose, study: Path) -> None:
@@ -293,7 +292,7 @@ def test_relative_paths_are_those_of_where_the_study_was_swept(
     assert composed("ui", *line).config.tracking.uri == f"sqlite:///{folder}/mlflow.db"
     # What is stored from here goes on to mean the same, what is said here included.
     given = composed("resume", *line, "data.path=new.csv", "tracking.uri=http://127.0.0.1:5000")
-    assert (given.config.data.path, given.config.data.test_path) == ("new.csv", None)
+    assert (given.config.data.path, given.config.data.test) == ("new.csv", "none")
     assert given.config.tracking.uri == "http://127.0.0.1:5000"
     store(folder, "a", given.stored_config)
     monkeypatch.chdir(folder)

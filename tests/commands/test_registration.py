@@ -74,7 +74,7 @@ def test_the_first_version_is_the_champion(unseen: UnseenRows | None) -> None:
 
 @pytest.mark.parametrize("tags", [None, KNOWN])
 def test_without_rows_the_missing_key_is_named(tags: dict[str, str] | None) -> None:
-    assert "data.test_path=FILE" in decided(None, tags).why
+    assert "data.test=FILE" in decided(None, tags).why
 
 
 def test_a_later_version_without_rows_is_a_challenger() -> None:
@@ -98,7 +98,7 @@ def test_rows_that_the_champion_may_know_move_nothing(
     stands = decided(unseen, tags)
     assert stands.alias == CHALLENGER
     assert "nobody knows whether version 3, the champion, has seen its rows" in stands.why
-    assert "data.test_path=FILE" in stands.why
+    assert "data.test=FILE" in stands.why
 
 
 def test_rows_that_came_later_are_new_to_all_of_one_data_set() -> None:

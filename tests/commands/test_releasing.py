@@ -169,5 +169,5 @@ def test_a_refit_that_has_seen_all_rows_is_not_compared() -> None:
     assert said == [
         "the refit has seen all rows, and cannot be compared with trial-00003; beside that, on 240 "
         "rows out-of-fold, by which trials were chosen, linear is worse. Rows that came later "
-        "compare them: data.test_path=FILE"
+        "compare them: data.test=FILE"
     ]

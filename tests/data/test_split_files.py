@@ -44,7 +44,7 @@ def test_all_rows_with_a_target_are_in_one_of_the_files(config: DataConfig, tmp_
 
 def test_whole_numbers_stay_whole_beside_gaps(config: DataConfig, tmp_path: Path) -> None:
     """A part that an earlier version wrote, with `64.0`, is left as it is."""
-    folds = replace(config, test_fraction=0.0, folds=5)
+    folds = replace(config, test=0.0, folds=5)
     write_parts(folds, tmp_path / "parts")
     data = load_dataset(folds)
     (path,) = (tmp_path / "parts").iterdir()

@@ -402,7 +402,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
     """It still has its connections, and never answers."""
-    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    words = machines.words(60, "study.grace_seconds=5", "tracking.uri=none")
     sweep = machines["a"].start(*words)
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")

@@ -26,7 +26,7 @@ WORDS = (
     "admission.max_concurrent_trials=1",
     "devices=host",
     "pruner=none",
-    "tracking.store=none",
+    "tracking.uri=none",
 )
 
 
@@ -90,7 +90,7 @@ def test_commands_reach_the_sweeps_of_a_shared_study_from_any_machine(
         *machines.shared(6),
         *("objective=python", f"objective.target={OBJECTIVES}:reports_until_told"),
         *("space={x: {low: 0.0, high: 1.0}}", "admission.max_concurrent_trials=1"),
-        *("tracking.store=none", "sampler=random"),
+        *("tracking.uri=none", "sampler=random"),
     )
     known = ("study.name=shared", f"study.storage='{database}'")
     records = {name: machines.records(name) for name in "ab"}

@@ -64,7 +64,7 @@ def check_same_table(dataset: Dataset, models: Sequence[TableModel], config: Con
                 f"study.name={config.study.name}: {where} is not what {model.name} learned from "
                 "(other content, or split by other data.* settings), so that nobody knows which "
                 "rows no sweep saw. Put the table of then back, and change no data.* but "
-                "data.path (where it lies now) and data.test_path (rows that came later)."
+                "data.path (where it lies now) and data.test (rows that came later)."
             )
 
 
@@ -111,7 +111,7 @@ def scorable_models(
 def known_rows_note(refitted: RefitFacts, config: Config, *, asks_refit: bool) -> str:
     """Return a note on a refit that has learned from the rows. Raises KnownRowsError where it was
     asked for."""
-    remedy = "data.test_path=FILE"
+    remedy = "data.test=FILE"
     if config.data.kind is DataKind.python:
         remedy = f'as part "test" of {config.data.source}'
     note = (
@@ -185,8 +185,8 @@ def _score_table(
     asks_refit: bool,
 ) -> ScoringResult:
     at("reading the table")
-    own_test_path = record.settings.get("data.test_path")
-    table = open_evaluation(config.data, own_test_path, config.training.value_loss)
+    own_test = record.settings.get("data.test")
+    table = open_evaluation(config.data, own_test, config.training.value_loss)
     models = _with_compared_model(
         [open_model(config, choice) for choice in choices], record, config
     )
@@ -301,7 +301,7 @@ def _repeats_note(table: EvaluationRows, config: Config) -> str:
     n_repeats, n_rows = table.n_repeats, len(table.part)
     if config.data.test_path is not None and n_repeats > REFUSED_SHARE * n_rows:
         raise ConfigError(
-            f"data.test_path={config.data.test_path}: {n_repeats:,} of its {n_rows:,} rows are "
+            f"data.test={config.data.test}: {n_repeats:,} of its {n_rows:,} rows are "
             "rows that trained or chose, which the models know: give rows that no sweep saw."
         )
     if n_repeats <= NOTED_SHARE * n_rows:

@@ -279,9 +279,10 @@ def _listed(numbers: Iterable[int]) -> str:
 def as_searched(config: Config, record: StudyRecord) -> Config:
     """Return the config without a test table that was given after the search: it serves for scores
     only, and the rows were split when there was none."""
-    if record.settings.get("data.test_path") is not None:
+    own_test = record.settings.get("data.test")
+    if own_test is None or config.data.test_path is None:
         return config
-    return replace(config, data=replace(config.data, test_path=None))
+    return replace(config, data=replace(config.data, test=own_test))
 
 
 # --- opening --------------------------------------------------------------------------------------

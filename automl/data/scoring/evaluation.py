@@ -280,14 +280,14 @@ class EvaluationRows:
 
 
 def open_evaluation(
-    config: DataConfig, own_test_path: str | None, loss: ValueLoss = SQUARED_ERROR
+    config: DataConfig, own_test: str | None, loss: ValueLoss = SQUARED_ERROR
 ) -> EvaluationRows:
     """Return the rows to score on, by the present `config`.
 
-    `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
-    its table is split. Raises ConfigError for a table that cannot be used, or does not match.
+    `own_test` is the value of `data.test` when the study was searched, which decides how its table
+    is split. Raises ConfigError for a table that cannot be used, or does not match.
     """
-    found = load_dataset_with_test(config, own_test_path)
+    found = load_dataset_with_test(config, own_test)
     dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
     if config.test_path is not None:
         source = f"of {config.test_path}"

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from automl.config import AutoSetting, Config, DataKind, ExecutionKind, RefitArguments
+from automl.config import Config, DataKind, ExecutionKind, Finish, RefitArguments
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.signal_receiver import StopSignal, signal_receiver
@@ -239,8 +239,8 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
     """Return whether a sweep with these settings ends with a refit."""
     config, dataset = prepared.config, prepared.dataset
     return (
-        config.study.refit is AutoSetting.auto
-        and config.study.ensemble is AutoSetting.auto
+        config.study.finishes_with(Finish.refit)
+        and config.study.finishes_with(Finish.ensemble)
         and config.data.kind is DataKind.csv
         and prepared.choice is not None
         and prepared.purpose.stands_alone

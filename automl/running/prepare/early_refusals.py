@@ -64,7 +64,7 @@ def _refuse_missing_files(config: Config) -> None:
     """Raise ConfigError for a table, a file of a function or a program that is not there."""
     data, objective = config.data, config.objective
     if objective.kind is ObjectiveKind.builtin:
-        tables = {"data.path": data.path, "data.test_path": data.test_path}
+        tables = {"data.path": data.path, "data.test": data.test_path}
         for key, path in tables.items() if data.kind is DataKind.csv else ():
             if path is not None:
                 NamedFile.at(key, path)

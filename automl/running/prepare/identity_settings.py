@@ -6,7 +6,7 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
-from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
+from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig, default_test
 from automl.config.data import VALIDATION_FRACTION
 from automl.models.family import family_name, family_of
 from automl.record.trial_record import LIST_SEPARATOR
@@ -41,7 +41,9 @@ def identity_settings(config: Config) -> dict[str, Any]:
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = to_plain_values(config.data)
         # Tables may move. Their contents may not change.
-        del identity["data"]["path"], identity["data"]["test_path"]
+        del identity["data"]["path"]
+        if config.data.test_path is not None:
+            identity["data"]["test"] = default_test(config)
         # The findings of these settings are in the columns and folds, and in the data's digest.
         detected = ("detect", "detect_target", "detect_verbatim")
         combined = ("combine", "combine_three", "combine_target")
@@ -55,9 +57,6 @@ def identity_settings(config: Config) -> dict[str, Any]:
         identity["model"] = dict(family.identity())
         identity["training"] = to_plain_values(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
-        if config.training.loss != "quantile":
-            # No number of a trial depends on it, and older studies have none.
-            del identity["training"]["quantile"]
     return identity
 
 

@@ -27,6 +27,7 @@ from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
+from automl.record.winner_file import link_winner
 from automl.running.prepare.preparation import announce_reading, describe_user_data, prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.prepare.refit_task import RefitTask
@@ -263,6 +264,7 @@ def _save_refit(
     # The process that writes may load torch.
     with long_step(f"writing {files.refit.name}"):
         call_in_child(ProcessEntry(WRITE, job))
+    link_winner(task.path, numbers[0])
     size = files.refit.stat().st_size
     say_on_stdout(f"refitted model: {os.path.relpath(files.refit)} ({size:,} bytes)")
     if dataset is not None:
@@ -273,7 +275,7 @@ def _say_score(task: RefitTask, dataset: Dataset) -> None:
     """Print the score that stands for a refit that has seen all rows: that of the model that it
     repeats, by the study's metric."""
     config, data, rows = task.config, task.config.data, task.arguments.rows
-    is_kept = data.kind is DataKind.disc or data.test_path is not None or bool(data.test_fraction)
+    is_kept = data.kind is DataKind.disc or data.test_path is not None or data.test_fraction > 0
     value, of = task.members[0].value, trial_name(task.members[0].number)
     if task.ensemble is not None:
         value, of = (
@@ -285,5 +287,5 @@ def _say_score(task: RefitTask, dataset: Dataset) -> None:
     judged = "out-of-fold" if dataset.folds else "on validation rows"
     say_on_stdout(
         f"it has seen all rows: {config.study.metric} {value:.5g} {judged}, of {of}, stands for it;"
-        f" score it on later rows: {study_command('evaluate', config.study)} data.test_path=FILE"
+        f" score it on later rows: {study_command('evaluate', config.study)} data.test=FILE"
     )

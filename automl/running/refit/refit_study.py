@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import AutoSetting, Config, ObjectiveKind, RefitOrigin, TrainingConfig
+from automl.config import Config, ObjectiveKind, RefitOrigin, TrainingConfig
 from automl.config.command_arguments import TRAIN_ROWS
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
@@ -220,7 +220,7 @@ def derive_small_study(
             storage=None,
             enqueue=[dict(each) for each in params],
             warm_from=[],
-            ensemble=AutoSetting.none,
+            finish="none",
             repeats=1,
         ),
         sampler=IndependentSampler(),

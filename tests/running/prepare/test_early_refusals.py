@@ -16,7 +16,7 @@ REFUSED = {
     "data=csv data.path=none.csv data.target=y": "data.path=none.csv: there is no such file",
     "data=csv data.path=. data.target=y": "data.path=.: is a folder",
     "data=csv data.path=empty.csv data.target=y": "data.path=empty.csv: is empty",
-    "data=csv data.path=t.csv data.target=y data.test_path=no.csv": "data.test_path=no.csv: there",
+    "data=csv data.path=t.csv data.target=y data.test=no.csv": "data.test=no.csv: there",
     f"{PYTHON}none.py:train": "objective.target=none.py:train: there is no file none.py",
     f"{PYTHON}no_such_module:train": "there is no module no_such_module",
     f"{COMMAND}no-such-program": "there is no program no-such-program on the PATH",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import AutoSetting, DataConfig, ObjectiveConfig, ObjectiveKind
+from automl.config import DataConfig, ObjectiveConfig, ObjectiveKind
 from automl.config.command_arguments import RefitArguments
 from automl.record.study_record import record_from_events
 from automl.running.prepare.refit_task import RefitTask
@@ -71,7 +71,7 @@ def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
     assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
     assert own.training.epochs == CONFIG.training.epochs
     assert own.study.dir == "studies/a/refits"
-    assert own.study.ensemble is AutoSetting.none, "nobody asks for one of these"
+    assert own.study.finish == "none", "nobody asks for one of these"
     alone = derive_check_config(single, WINNER, SIZES, {"data": 1})
     assert [resume_command(one) for one in (own, alone)] == [
         "python -m automl refit study.name=a",

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
-    AutoSetting,
     Config,
     ParallelKind,
     RefitArguments,
@@ -131,7 +130,7 @@ def test_it_is_a_study_of_the_members() -> None:
     assert own.study.dir == "studies/a/refits"
     assert str(own.study.name).startswith("ensemble-")
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
-    assert own.study.ensemble is AutoSetting.none, "it ends with none of its own"
+    assert own.study.finish == "none", "it ends with none of its own"
     assert own.training.epochs == 8
     assert own.refit == RefitOrigin("a", None, task.arguments)
     assert "enqueue" not in identity_settings(own)["study"], "one that failed is tried again"
