@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from automl.config import Config, ObjectiveKind
+from automl.config.range_text import entry_text
 from automl.errors import ConfigError
 from automl.record.study_directory import study_command
-from automl.record.study_record import last_standing_edit, plain_text
+from automl.record.study_record import last_standing_edit
 from automl.record.study_requests import StudyRequest
 from automl.running.prepare.identity_settings import option_name, to_plain_values
 from automl.running.prepare.preparation import prepare_edited
@@ -87,7 +88,7 @@ class SettingsChange:
         now = editable_settings(config)
         for key in (*self.before, *self.after):
             if now.get(key, _ABSENT) != self.before.get(key, _ABSENT):
-                current = plain_text(now[key]) if key in now else "not there"
+                current = entry_text(now[key]) if key in now else "not there"
                 raise ConfigError(
                     f"{key} is {current} now: another edit changed it since this one was composed. "
                     f"Look at it ({study_command('status', config.study)}), then edit again."
