@@ -336,7 +336,7 @@ def test_a_study_that_was_moved_counts_from_where_it_is_used(
 def test_a_clone_stores_the_study_under_its_new_name_with_changes(
     composed: Compose, study: Path, folder: Path
 ) -> None:
-    changes = ("study.new_name=b", "study.n_trials=9", "sampler=random", "warm=true")
+    changes = ("name=b", "study.n_trials=9", "sampler=random", "warm=true")
     store(folder, "b", composed("clone", "study.name=a", *changes).stored_config)
     original, clone = (composed("resume", f"study.name={name}").config for name in "ab")
     assert (clone.study.name, clone.study.n_trials) == ("b", 9)
