@@ -15,9 +15,10 @@ from automl.errors import ConfigError
 from automl.record.texts import printable_text
 from automl.report.page import page_file, page_template
 from automl.report.param_sections import parallel_section, params_section, path_section
-from automl.report.search_sections import curves_section, progress_section, verdict_section
+from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData
+from automl.report.verdict_section import verdict_section
 from automl.report.work_sections import timeline_section
 
 SECTION_BY_PICTURE: Mapping[str, Callable[[StudyData], ReportSection | None]] = {

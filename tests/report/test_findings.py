@@ -13,6 +13,7 @@ from automl.report.findings import (
     search_gain,
 )
 from automl.report.study_data import TrialExecution, read_study_data
+from automl.search.gain_forecast import expected_gain
 from automl.trial import (
     Direction,
     FinishedOutcome,
@@ -24,8 +25,8 @@ from automl.trial import (
 from tests.report.studies import BEGUN, searched, write_study
 
 
-def test_the_gain_of_the_last_third_tells_whether_more_trials_help(tmp_path: Path) -> None:
-    values = [1.0, 0.9, 0.8, 0.8, 0.8, 0.8, 0.5, 0.7, 0.4]
+def test_the_gain_of_more_trials_is_forecast_from_twenty_on(tmp_path: Path) -> None:
+    values = [1.0, 0.9, 0.8, 0.8, 0.8, 0.8, 0.5, 0.7, 0.4, *[0.9] * 11]
     events = []
     for number, value in enumerate(values):
         events += [
@@ -36,9 +37,12 @@ def test_the_gain_of_the_last_third_tells_whether_more_trials_help(tmp_path: Pat
     data = read_study_data(write_study(tmp_path / "any", events))
     gain = search_gain(data.valued, Direction.minimize)
     assert gain is not None
-    assert (gain.first, gain.best, gain.n_since) == (1.0, 0.4, 0)
-    assert gain.late_share == pytest.approx(0.4 / 0.6)
-    assert search_gain(data.valued[:5], Direction.minimize) is None
+    assert (gain.first, gain.best, gain.n_since) == (1.0, 0.4, 11)
+    assert gain.forecast == expected_gain(values)
+    few = search_gain(data.valued[:19], Direction.minimize)
+    assert few is not None
+    assert few.forecast is None
+    assert search_gain([], Direction.minimize) is None
 
 
 def test_the_param_that_decides_is_the_most_important(tmp_path: Path) -> None:
