@@ -40,7 +40,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     """The part that classifier and regressor share. `n_trials`, `timeout` and `overrides` are those
     of `automl.fit`; `timeout_seconds` is the former name of `timeout`. `families` names the
     families that are tried; None: all. The study is kept in `folder`; with None it is deleted after
-    the fit. Results go to MLflow where `overrides` say so (`tracking.store=mlflow`). The progress
+    the fit. Results go to MLflow where `overrides` say so (`tracking.uri=auto`). The progress
     is shown with `verbose`; None: in a terminal or a notebook."""
 
     _task: str
@@ -127,7 +127,7 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             f"study.dir={override_text(self.folder or scratch)}",
             f"study.seed={seed}",
             f"data.task={self._task}",
-            "tracking.store=none",
+            "tracking.uri=none",
         ]
         if self.families is not None:
             lines.append(f"model.families={override_text(list(self.families))}")

@@ -31,4 +31,4 @@ def features(preprocessing: Preprocessing, frame: Any) -> npt.NDArray[np.float32
 
 def load_test(config: DataConfig) -> DatasetPart:
     """The part that no sweep by these settings sees."""
-    return load_dataset_with_test(config, config.test_path).test
+    return load_dataset_with_test(config, config.test).test

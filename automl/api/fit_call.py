@@ -70,7 +70,7 @@ def fit(
     Raises AutoMLError, as `automl.sweep` does.
     """
     called_seconds = time.monotonic()
-    arguments = {
+    arguments: dict[str, object] = {
         "timeout": timeout,
         "metric": metric,
         "direction": direction,
@@ -183,7 +183,7 @@ class FittedStudy(StudyHandle):
         from automl.data.scoring.evaluation import open_evaluation
 
         data = compose_for_call("evaluate", self._place_overrides()).config.data
-        return open_evaluation(data, read_study(self.path).settings.get("data.test_path"))
+        return open_evaluation(data, read_study(self.path).settings.get("data.test"))
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Copy the model to a file that `automl.load` reads; returns where it is."""

@@ -205,3 +205,12 @@ def _no_value(key: str, value: object) -> ConfigError:
         f"{key}={value!r}: a value is a number, a text other than {_MISSING}, True, False or None, "
         "which a study can store. Choose among texts, and look objects up by them."
     )
+
+
+def which_text(which: str | int | Sequence[int] | None) -> str | None:
+    """Return the models that a call names as the text of `which=`: `[3, 7]` → `3,7`; None where it
+    names none."""
+    if which is None or isinstance(which, str):
+        return which
+    numbers = which if isinstance(which, Sequence) else [which]
+    return ",".join(str(int(number)) for number in numbers) or None

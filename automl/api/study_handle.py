@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automl.api.python_values import lines_of, store_space
-from automl.cli.arguments import CommandLine
+from automl.api.python_values import lines_of, store_space, which_text
+from automl.cli.arguments import make_command_line
 from automl.cli.command_steps import compose_or_join
 from automl.cli.compose import ComposedConfig
-from automl.config import Config, StudyConfig
+from automl.config import StudyConfig
+from automl.config.command_arguments import AskArguments, EvaluateArguments, TellArguments
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
@@ -46,7 +47,7 @@ def compose_for_call(
     settings that a Hydra application composed. Raises ConfigError."""
     _silence_tqdm()
     with COMPOSE_LOCK:
-        return compose_or_join(CommandLine(command, tuple(overrides)), application)
+        return compose_or_join(make_command_line(command, overrides), application)
 
 
 def _silence_tqdm() -> None:
@@ -145,14 +146,18 @@ class StudyHandle:
 
     def evaluate(
         self,
-        trials: Sequence[int] = (),
+        which: str | int | Sequence[int] | None = None,
         *,
+        trials: Sequence[int] = (),
         test_path: str | PathLike[str] | None = None,
         overrides: Sequence[str] | Mapping[str, Any] = (),
     ) -> Frame:
-        """Score the best trial, or those named, on rows that no sweep saw: the study's own test
-        part, or the table at `test_path`. Scores are kept as `python -m automl evaluate` keeps
-        them.
+        """Score models of the study on rows that no sweep saw: the study's own test part, or the
+        table at `test_path`. Scores are kept as `python -m automl evaluate` keeps them.
+
+        `which` names the models as on the command line: `[3, 7]`, `"refit,ensemble"`, `"best"`;
+        None: the refit beside its trial where there is one, else the ensemble, else the best trial.
+        `trials` is a former name for it.
 
         Returns a pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low`
         and `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
@@ -162,12 +167,15 @@ class StudyHandle:
         from automl.commands.evaluate import evaluate_models, score_records
         from automl.data.tables.frames import frame_from_records
 
-        settings: dict[str, Any] = {"evaluate.trials": [int(number) for number in trials]}
+        text, settings = which_text(trials or which), {}
+        if text is not None:
+            settings["which"] = text
         if test_path is not None:
-            settings["data.test_path"] = str(test_path)
-        lines = [*self._place_overrides(), *lines_of(settings)]
-        config = compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config
-        event = evaluate_models(config, lambda line: None, show=False)
+            settings["data.test"] = str(test_path)
+        lines = [*self._place_overrides(), *lines_of(settings), *lines_of(overrides)]
+        composed = compose_for_call("evaluate", lines)
+        arguments = composed.typed_arguments(EvaluateArguments)
+        event = evaluate_models(composed.config, arguments, lambda line: None, show=False)
         columns = ["metric", "model"]
         return frame_from_records(score_records(event), columns, index=columns)
 
@@ -184,10 +192,11 @@ class StudyHandle:
         Whoever asks after `lease_seconds` without news of a trial gets it again (None: nobody
         does). A sweep may be at work on the study. Raises ConfigError where no trial is left.
         """
-        given = {"ask.n": n, "ask.lease_seconds": lease_seconds}
         from automl.commands.steering import ask_outside
 
-        answer = ask_outside(*self._composed("ask", given))
+        composed = self._composed("ask", {"n": n, "lease": lease_seconds})
+        arguments = composed.typed_arguments(AskArguments)
+        answer = ask_outside(composed.config, arguments, composed.stored_config)
         return [
             OutsideTrial(row["trial"], row["params"], row["lease_until"])
             for row in answer.values["trials"]
@@ -210,8 +219,8 @@ class StudyHandle:
         ConfigError for another result of a trial that has ended, and for a trial that nobody was
         given.
         """
-        given = {"tell.value": value, "tell.metrics": metrics, "tell.reason": reason}
-        answer = self._tell(trial, {**given, "tell.state": state or "finished"})
+        given = {"value": value, "metrics": metrics, "reason": reason}
+        answer = self._tell(trial, {**given, "state": state or "finished"})
         return str(answer["state"])
 
     def tell_step(
@@ -227,18 +236,19 @@ class StudyHandle:
         Returns whether the trial should stop: the pruner, or somebody else, has ended it. Tell
         `state="pruned"` then. Raises ConfigError as `tell` does.
         """
-        given = {"tell.step": step, "tell.value": value, "tell.metrics": metrics}
+        given = {"step": step, "value": value, "metrics": metrics}
         return bool(self._tell(trial, given)["prune"])
 
     def _tell(self, trial: OutsideTrial | int, given: Mapping[str, Any]) -> Mapping[str, Any]:
         from automl.commands.steering import tell_outside
 
         number = trial.number if isinstance(trial, OutsideTrial) else int(trial)
-        return tell_outside(*self._composed("tell", {"tell.trial": number, **given})).values
+        composed = self._composed("tell", {"trial": number, **given})
+        arguments = composed.typed_arguments(TellArguments)
+        return tell_outside(composed.config, arguments, composed.stored_config).values
 
-    def _composed(self, command: str, given: Mapping[str, Any]) -> tuple[Config, str]:
-        composed = compose_for_call(command, [*self._place_overrides(), *lines_of(given)])
-        return composed.config, composed.stored_config
+    def _composed(self, command: str, given: Mapping[str, Any]) -> ComposedConfig:
+        return compose_for_call(command, [*self._place_overrides(), *lines_of(given)])
 
     def plot(self, name: str) -> StudyPicture:
         """Return a picture of the report, which a notebook shows as the value of a cell:

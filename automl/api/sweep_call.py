@@ -93,7 +93,7 @@ def sweep(
     the same call then resumes the study.
     """
     called_seconds = time.monotonic()
-    arguments = {
+    arguments: dict[str, object] = {
         "n_trials": n_trials,
         "timeout": timeout,
         "metric": metric,

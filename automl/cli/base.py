@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
+from automl.cli.command_arguments import type_arguments
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import SCHEMA_SUFFIX, config_groups
 from automl.cli.hydra_errors import explain_errors
@@ -29,6 +30,8 @@ from automl.cli.stored_config import (
 )
 from automl.cli.stored_file import read_stored_file, refuse_foreign_study
 from automl.config import StudyConfig
+from automl.config.command_arguments import CloneArguments
+from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import say_on_stdout
@@ -74,8 +77,24 @@ def find_base(line: CommandLine, overrides: Sequence[Override]) -> ConfigBase:
     refuse_foreign_study(path, plain_values(node), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
     # The folder may have been moved or copied since: its current place counts.
-    own_place = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return ConfigBase(STORED_NAME, own_place, path)
+    place = {"study.name": study.name, "study.dir": study.dir}
+    arguments = type_arguments(line.command, line.arguments)
+    if isinstance(arguments, CloneArguments) and arguments.name is not None:
+        place |= _settings_of_clone(study.name, arguments, plain_values(node), overrides)
+    lines = tuple(f"{key}={override_text(value)}" for key, value in place.items())
+    return ConfigBase(STORED_NAME, lines, path)
+
+
+def _settings_of_clone(
+    name: str, arguments: CloneArguments, stored: Mapping[str, Any], overrides: Sequence[Override]
+) -> dict[str, Any]:
+    """Return the settings, by key, that a clone of the study `name` has for itself."""
+    own: dict[str, Any] = {"study.name": arguments.name, "study.n_edits": 0}
+    if not arguments.warm:
+        return own
+    warm_from = _value_of("study.warm_from", overrides) or stored["study"].get("warm_from") or []
+    assert isinstance(warm_from, Sequence)
+    return own | {"study.warm_from": list(dict.fromkeys([name, *warm_from]))}
 
 
 def find_studies_folder(lines: Sequence[str]) -> Path:
@@ -206,7 +225,7 @@ def _list_studies(folder: Path, names: Sequence[str]) -> str:
 # --- joining a shared study -----------------------------------------------------------------------
 
 _SHARED_GROUPS = ("sampler", "pruner")
-_SHARED_KEY = "study.checkpoints"
+_SHARED_KEY = "study.checkpoint_copies"
 
 
 def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) -> list[str]:
@@ -225,8 +244,7 @@ def settings_to_join(study: StudyConfig, own_text: str, given: Sequence[str]) ->
     stored = fetch_stored_config(study)
     if stored is None:  # this sweep starts the study
         return []
-    begun = OmegaConf.create(stored)
-    assert isinstance(begun, DictConfig), "a sweep stored it"
+    begun = OmegaConf.create(rename_stored(plain_values(OmegaConf.create(stored))))
     apply_edits(begun, fetch_edits(study))
     own = plain_values(OmegaConf.create(own_text))
     overrides, notes = compare_with_stored(study.name, plain_values(begun), own, given)

@@ -26,12 +26,13 @@ from automl.cli.schemas import is_length_open
 from automl.cli.space_overrides import canonical_space
 from automl.cli.stored_file import seal_config
 from automl.config import Config
+from automl.config.data import is_test_file
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential
 from automl.trial import StudyEdited
 
 NOT_STORED_TEXT = "(not stored: carries a credential)"  # Hydra's ??? would give way to the default
-_FILES = ("data.path", "data.test_path")
+_FILES = ("data.path", "data.test")
 _STORES = ("tracking.uri", "study.storage")
 _SQLITE = "sqlite:///"
 
@@ -46,21 +47,12 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     plain: Any = OmegaConf.to_container(composed, resolve=False, enum_to_str=True)
     if is_length_open(composed):
         plain["training"]["epochs"] = config.training.epochs
-    for key in ("folds", "test_fraction"):
-        if plain["data"][key] is None:
+    for key in ("folds", "test"):
+        if plain["data"][key] in (None, "auto"):
             plain["data"][key] = getattr(config.data, key)
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
-    plain["study"]["copy"] = None  # answers a question about one folder
-    if config.warm:  # a clone learns from its original
-        names = [config.study.name, *config.study.warm_from]
-        plain["study"]["warm_from"] = list(dict.fromkeys(names))
-    if config.study.new_name is not None:
-        plain["study"] |= {"name": config.study.new_name, "n_edits": 0}
-    plain["study"]["new_name"], plain["warm"], plain["which"] = None, False, None
     plain["study"]["relative_to"] = str(Path.cwd())
-    plain["data"]["split_to"] = None  # the split is written once
-    del plain["ask"], plain["tell"]  # of one command
     whole = add_defaults_list(composed, _drop_credentials(plain))
     return seal_config(OmegaConf.to_yaml(OmegaConf.create(whole)))
 
@@ -107,8 +99,6 @@ def make_composable(
     `given_keys` are those of the command line; `has_model` says that the command uses the model.
     """
     _schema_for_kind(stored)
-    if "study" in stored and "refit" not in stored["study"]:
-        stored["study"]["refit"] = "none"  # begun before sweeps refitted by themselves
     if not has_model:
         _choose_option(stored, "model", "mlp")  # any other needs its settings
     plain = plain_values(stored)
@@ -150,11 +140,15 @@ def _absolute(stored: Mapping[str, Any], base: Path) -> Iterator[tuple[str, str]
 
     for key in _FILES:
         path = _value(stored, key)
-        if path is not None and not Path(path).expanduser().is_absolute():
+        if path is not None and is_test_file(path) and not Path(path).expanduser().is_absolute():
             yield key, str(base / path)
     for key in _STORES:
         uri = _value(stored, key)
-        if key == "tracking.uri" and uri is None and not os.environ.get(TRACKING_URI_VARIABLE):
+        if (
+            key == "tracking.uri"
+            and uri in (None, "auto")
+            and not os.environ.get(TRACKING_URI_VARIABLE)
+        ):
             uri = DEFAULT_URI
         if uri is not None and uri.startswith(_SQLITE) and _is_relative(uri):
             yield key, f"{_SQLITE}{base}/{uri.removeprefix(_SQLITE)}"

@@ -27,6 +27,9 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_keys
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
+from automl.config.metrics import split_loss
+from automl.config.renamed import rename_stored
+from automl.config.study import NO_URI
 from automl.errors import ConfigError
 from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
@@ -83,6 +86,12 @@ def _parse(text: str, file: Path) -> DictConfig:
             "its second line. Restore it from a copy, or remove that line to go on with it."
         )
     stored = _load_yaml(text, str(file))
+    if isinstance(stored, DictConfig):
+        plain: Any = OmegaConf.to_container(stored, resolve=False)
+        study = plain.get("study")
+        if isinstance(study, dict) and "finish" not in study:
+            study.setdefault("refit", "none")  # begun before sweeps refitted by themselves
+        stored = OmegaConf.create(rename_stored(plain))
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     return stored
@@ -184,9 +193,11 @@ def _refuse_links(study: Path, owner: str) -> None:
 
 
 def _leaves_or_runs(key: str, value: str) -> bool:
+    if key in _ADDRESSES and value in ("auto", NO_URI):
+        return False
     if key in _ADDRESSES:  # the path of a file sends nothing elsewhere
         return "${" in value or not value.startswith("sqlite:///") or "?" in value
-    return "${" in value or (key in _CODE and value not in LOSSES)
+    return "${" in value or (key in _CODE and split_loss(value)[0] not in LOSSES)
 
 
 def _is_given(key: str, given_keys: Sequence[str]) -> bool:

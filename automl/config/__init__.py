@@ -9,43 +9,25 @@ pruners), each has a class of its own in the package that builds it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automl.config.checks import (
+    NO_SETTING,
     check_function_target,
     check_positive,
     check_setting,
     parse_bytes,
     parse_limit,
 )
-from automl.config.commands import (
-    ArchiveConfig,
-    AskConfig,
-    CompareConfig,
-    DeleteConfig,
-    EnqueueConfig,
-    EvaluateConfig,
-    ExportConfig,
+from automl.config.command_arguments import (
+    CommandArguments,
     ExportFormat,
     ParallelKind,
-    PredictConfig,
-    RefitConfig,
-    RefitMembers,
-    RegisterConfig,
-    RestoreConfig,
-    StatusConfig,
-    StopConfig,
-    StopOutcome,
-    TableFormat,
-    TellConfig,
-    ToldState,
-    TrialsConfig,
-    UIConfig,
-    WhichModel,
+    RefitArguments,
+    RefitOrigin,
 )
-from automl.config.data import ColumnKind, DataConfig, DataKind, Task
+from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, Task
 from automl.config.execution import (
     AdmissionConfig,
     ChooseDevice,
@@ -64,10 +46,10 @@ from automl.config.study import (
     STUDY_NAME_PATTERN,
     UNLIMITED_N_TRIALS,
     AutoSetting,
+    Finish,
     KeepCheckpoints,
     StudyConfig,
     TrackingConfig,
-    TrackingStore,
 )
 from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
 from automl.trial import Direction
@@ -77,25 +59,20 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
-    "ArchiveConfig",
-    "AskConfig",
     "AutoSetting",
     "ChooseDevice",
     "CodeChange",
     "ColumnKind",
-    "CompareConfig",
+    "CommandArguments",
     "Config",
     "DataConfig",
     "DataKind",
-    "DeleteConfig",
     "DevicesConfig",
     "DevicesKind",
-    "EnqueueConfig",
-    "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
-    "ExportConfig",
     "ExportFormat",
+    "Finish",
     "KeepCheckpoints",
     "LearningRateSchedule",
     "ModelConfig",
@@ -103,32 +80,20 @@ __all__ = [
     "ObjectiveKind",
     "ParallelKind",
     "Precision",
-    "PredictConfig",
     "PrunerConfig",
     "RayConfig",
-    "RefitConfig",
-    "RefitMembers",
-    "RegisterConfig",
-    "RestoreConfig",
+    "RefitArguments",
+    "RefitOrigin",
     "SamplerConfig",
-    "StatusConfig",
-    "StopConfig",
-    "StopOutcome",
     "StudyConfig",
     "SurveyKind",
-    "TableFormat",
     "Task",
-    "TellConfig",
-    "ToldState",
     "TrackingConfig",
-    "TrackingStore",
     "TrainingConfig",
-    "TrialsConfig",
-    "UIConfig",
-    "WhichModel",
     "check_function_target",
     "check_positive",
     "check_setting",
+    "default_test",
     "parse_bytes",
     "parse_limit",
 ]
@@ -153,37 +118,11 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     ray: RayConfig = field(default_factory=RayConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
-    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    refit: RefitConfig = field(default_factory=RefitConfig)
-    ui: UIConfig = field(default_factory=UIConfig)
-    export: ExportConfig = field(default_factory=ExportConfig)
-    predict: PredictConfig = field(default_factory=PredictConfig)
-    register: RegisterConfig = field(default_factory=RegisterConfig)
-    status: StatusConfig = field(default_factory=StatusConfig)
-    compare: CompareConfig = field(default_factory=CompareConfig)
-    trials: TrialsConfig = field(default_factory=TrialsConfig)
-    enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
-    stop: StopConfig = field(default_factory=StopConfig)
-    ask: AskConfig = field(default_factory=AskConfig)
-    tell: TellConfig = field(default_factory=TellConfig)
-    delete: DeleteConfig = field(default_factory=DeleteConfig)
-    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
-    restore: RestoreConfig = field(default_factory=RestoreConfig)
-    which: str | None = None
-    """The trial that `evaluate`, `refit`, `release` and other commands mean: knee (a compromise of
-    several metrics), metric:NAME (the best of the front by it), or trial:N; none: the best."""
-    warm: bool = False
-    """Whether the command `clone` has the new study learn from the trials of the old one."""
-    watch: bool = False
-    """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
-    undo: bool = False
-    """Whether the command `edit` takes the last edit of a study back."""
+    refit: RefitOrigin | None = field(default=None, metadata=NO_SETTING)
+    """The study that a refit is of, and how it is trained; None: this is no refit."""
 
     def __post_init__(self) -> None:
         decide(self)
-        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d{1,9}", self.which)
-        rule = "must be knee, metric:NAME or trial:NUMBER."
-        check_setting(bool(is_known), "which", self.which, rule)
 
     @property
     def may_survey(self) -> bool:
@@ -204,18 +143,27 @@ def decide(config: Config) -> None:
     limit allows.
     """
     study, data = config.study, config.data
-    is_any_family = config.model.choice is not None and data.kind is DataKind.csv
-    n_trials, folds, test_fraction = study.n_trials, data.folds, data.test_fraction
+    is_any_family = _tries_families_on_table(config)
+    n_trials, folds, test = study.n_trials, data.folds, data.test
     if n_trials is None:
         is_timed = is_any_family and study.timeout_seconds is not None
         is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
         n_trials = UNLIMITED_N_TRIALS if is_timed or is_outside else DEFAULT_N_TRIALS
     if folds is None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
-    if test_fraction is None:
-        test_fraction = 0.0 if is_any_family else 0.2
+    if test == "auto":
+        test = default_test(config)
     config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
-    config.data = replace(data, folds=folds, test_fraction=test_fraction)
+    config.data = replace(data, folds=folds, test=test)
+
+
+def default_test(config: Config) -> str | float:
+    """Return what `data.test=auto` becomes."""
+    return "none" if _tries_families_on_table(config) else TEST_FRACTION
+
+
+def _tries_families_on_table(config: Config) -> bool:
+    return config.model.choice is not None and config.data.kind is DataKind.csv
 
 
 def _decided_directions(config: Config) -> Any:

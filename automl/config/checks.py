@@ -122,9 +122,19 @@ def check_function_target(group: str, target: str | None, option: str = "python"
 T = TypeVar("T")
 
 
+NO_SETTING = {"is_setting": False}
+"""Marks a field of a config class that the program sets itself: no line and no file gives it, and
+none is stored."""
+
+
+def setting_names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the settings of a config class, in order."""
+    return tuple(f.name for f in fields(cls) if f.metadata.get("is_setting", True))
+
+
 def field_defaults(cls: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a dataclass that has one, by name."""
-    defaults = {field.name: _default(field) for field in fields(cls)}
+    defaults = {known.name: _default(known) for known in fields(cls)}
     return {name: value for name, value in defaults.items() if value is not MISSING}
 
 
@@ -136,5 +146,5 @@ def make_unset(cls: type[T]) -> T:
     return instance
 
 
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+def _default(known: Field[Any]) -> Any:
+    return known.default if known.default_factory is MISSING else known.default_factory()

@@ -31,7 +31,23 @@ class ColumnKind(enum.Enum):
     drop = "drop"
 
 
-VALIDATION_FRACTION, FRACTION_OF_MANY = 0.2, 0.1
+VALIDATION_FRACTION, FRACTION_OF_MANY, TEST_FRACTION = 0.2, 0.1, 0.2
+
+
+def test_setting(value: object) -> object:
+    """Return a value of `data.test`, or its text, in one form: a share, auto, none or a file."""
+    text = str(value)
+    if value is None or text == "none":
+        return "none"
+    try:
+        return float(text) or "none"
+    except ValueError:
+        return text
+
+
+def is_test_file(text: str) -> bool:
+    """Return whether a text of `data.test` names a file."""
+    return isinstance(test_setting(text), str) and text not in ("auto", "none")
 
 
 @dataclass
@@ -72,14 +88,12 @@ class DataConfig:
     combine_target: bool = False
     """combine=auto tries the mean target of each category of columns with many, too (data=csv sets
     it); false: none, as in older studies."""
-    test_path: str | None = None
-    """A separate test table; none: a test part is split off `path`, by `test_fraction`."""
+    test: Any = "auto"
+    """The rows that no sweep ever sees: a separate table, FILE; a share of the rows of `path`, such
+    as 0.2; or none. auto: none with model=auto on a table (data=csv), else 0.2."""
     validation_fraction: float | None = VALIDATION_FRACTION
     """Share of the rows that choose among trials. null (data=csv): 0.1 where data.folds=auto makes
     no folds, there being more than 20,000 rows, else 0.2."""
-    test_fraction: float | None = 0.2
-    """Share of the rows that no sweep ever sees (where `test_path` is none); 0: none. null
-    (data=csv): 0 with model=auto, else 0.2."""
     split_seed: int = 0
     """Seed of the split into parts and folds."""
     folds: Any = 1
@@ -101,8 +115,6 @@ class DataConfig:
     rows and nothing else, as in older studies."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
-    split_to: str | None = None
-    """Folder that a table's parts are written to as CSV: train, validation, test."""
     n_train: int = 1000
     """Number of training points (kind disc)."""
     n_validation: int = 500
@@ -110,13 +122,17 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         check = checker("data", self)
-        held_out, test_fraction = self.held_out(has_folds=False), self.test_fraction or 0.0
+        self.test = test_setting(self.test)
+        # `decide` checks again what auto becomes.
+        held_out = self.held_out(has_folds=False)
+        test_fraction = 0.0 if self.test == "auto" else self.test_fraction
         check("validation_fraction", 0 < held_out < 1, "must be between 0 and 1.")
-        check("test_fraction", 0 <= test_fraction < 1, "must be from 0 (no test) to below 1.")
+        rule = "must be auto, none, a share of the rows (above 0, below 1), or a FILE."
+        check("test", 0 <= test_fraction < 1 and self.test != "", rule)
         self._check_folds()
         check_setting(
             held_out + test_fraction < 1,
-            "data.validation_fraction + data.test_fraction",
+            "data.validation_fraction + data.test",
             held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
@@ -155,6 +171,17 @@ class DataConfig:
             names = ", ".join(self.columns)
             rule = "is for a table of yours: add data=csv, or leave it out."
             check_setting(not names, "data.columns", names, rule)
+
+    @property
+    def test_path(self) -> str | None:
+        """Return the separate test table; None: there is none."""
+        return self.test if isinstance(self.test, str) and is_test_file(self.test) else None
+
+    @property
+    def test_fraction(self) -> float:
+        """Return the share of the rows of `path` that no sweep ever sees."""
+        share = TEST_FRACTION if self.test == "auto" else self.test
+        return share if isinstance(share, float) else 0.0
 
     def held_out(self, *, has_folds: bool, few_rows: bool = False) -> float:
         """Return the share of the rows that choose among trials, with or without folds."""

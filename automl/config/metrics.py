@@ -18,6 +18,7 @@ LOSSES = ("auto", *CLASS_LOSSES, *VALUE_LOSSES)
 """All built-in losses; auto: cross_entropy for classes, squared_error for numbers."""
 COMMON_LOSSES = ("auto", "cross_entropy", "squared_error")
 """The losses that all families of models have."""
+DEFAULT_QUANTILE = 0.5
 METRIC_OF_LOSS = {"quantile": "pinball", "poisson": "poisson_deviance"}
 """The metric that a study with this loss has beside the others."""
 
@@ -28,7 +29,7 @@ class ValueLoss:
 
     name: str = "squared_error"
     """The name of the loss, one of `VALUE_LOSSES`."""
-    quantile: float = 0.5
+    quantile: float = DEFAULT_QUANTILE
     """The share of targets that should lie below the prediction, for the loss `quantile`."""
 
     @property
@@ -38,6 +39,15 @@ class ValueLoss:
 
 
 SQUARED_ERROR = ValueLoss()
+
+
+def split_loss(text: str) -> tuple[str, float]:
+    """Return the name and the share of a loss: `quantile:0.9` → ("quantile", 0.9)."""
+    name, _, share = text.partition(":")
+    try:
+        return (name, float(share)) if name == "quantile" and share else (text, DEFAULT_QUANTILE)
+    except ValueError:
+        return text, DEFAULT_QUANTILE
 
 
 METRICS_OF_TASK: dict[Task, tuple[str, ...]] = {

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from automl.config.checks import (
+    NO_SETTING,
     check_positive,
     check_setting,
     checker,
@@ -25,6 +26,19 @@ STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
 LIMIT_PREFIX = "study.constraints."
+
+
+def check_study_name(key: str, name: str | None) -> None:
+    """Raise ConfigError naming `key` for a text that is no study's name; None is allowed."""
+    check_setting(
+        name is None or STUDY_NAME_PATTERN.fullmatch(name) is not None,
+        key,
+        name,
+        "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter or "
+        "digit.",
+    )
+
+
 DEFAULT_N_TRIALS = 20
 UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
@@ -35,6 +49,14 @@ class AutoSetting(enum.Enum):
 
     auto = "auto"
     none = "none"
+
+
+class Finish(enum.Enum):
+    """A part of what a sweep over several families ends with."""
+
+    ensemble = "ensemble"
+    refit = "refit"
+    plots = "plots"
 
 
 def is_shared_storage(url: str) -> bool:
@@ -82,13 +104,15 @@ class StudyConfig:
     machines work on together, each by the same command; else an Optuna storage URL."""
     dir: str = "studies"
     """The folder that holds a directory per study."""
-    checkpoints: str | None = None
+    keep_best: int | None = None
+    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
+    those of other trials are removed when they have ended. none: all keep them."""
+    checkpoint_copies: str | None = None
     """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
-    copy: bool | None = None
-    """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
-    new_name: str | None = None
-    """The name that `rename` gives the study, and `clone` the new one."""
+    copy: bool | None = field(default=None, metadata=NO_SETTING)
+    """The argument `copy` of the command: the folder was moved (false) or copied (true: a study of
+    its own); none: it is not given."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
     n_edits: int = 0
@@ -103,27 +127,15 @@ class StudyConfig:
 
     portfolio: AutoSetting = AutoSetting.auto
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    ensemble: AutoSetting = AutoSetting.auto
-    """auto: with model=auto, a sweep ends with the best mean of its models, `ensemble.pt`; none: it
-    does not (`python -m automl ensemble` makes one of any study of a table)."""
-    refit: AutoSetting = AutoSetting.auto
-    """auto: with model=auto and one hold-out of a table (data=csv), a sweep that makes an ensemble
-    trains its members again on all rows but the test part, as `refit` does; none: it does not."""
-    plots: AutoSetting = AutoSetting.auto
-    """auto: `python -m automl ensemble`, and a sweep of a minute or more that makes an ensemble,
-    draw what it found (columns that matter, errors by class, calibration, predicted against true)
-    as pictures on the study's run in MLflow; none: nothing is drawn."""
+    finish: Any = "auto"
+    """What a sweep over several families (model=auto) ends with: a list of ensemble (the best mean
+    of its models, `ensemble.pt`), refit (of one hold-out of a table: the members trained again on
+    all rows but the test part, as `refit` does) and plots (after a minute or more: columns that
+    matter, errors by class, calibration, as pictures in MLflow). auto: all three; none: nothing."""
 
     def __post_init__(self) -> None:
         check = checker("study", self)
-        for name in ("name", "new_name"):
-            value = getattr(self, name)
-            check(
-                name,
-                value is None or STUDY_NAME_PATTERN.fullmatch(value) is not None,
-                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
-                "letter or digit.",
-            )
+        check_study_name("study.name", self.name)
         self._check_metrics()
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
@@ -138,8 +150,11 @@ class StudyConfig:
             "machines that share a study do not share the folders of earlier ones. Leave it out, "
             "and name their best points: study.enqueue=[{lr: 0.01}].",
         )
+        self._check_finish()
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
-        self._check_checkpoints()
+        is_count = self.keep_best is None or self.keep_best >= 1
+        check("keep_best", is_count, "must be at least 1.")
+        self._check_checkpoint_copies()
 
     def _check_metrics(self) -> None:
         """Check the metrics, and bring the settings into one form: one metric is no list."""
@@ -159,16 +174,31 @@ class StudyConfig:
                 0 < limit < math.inf, f"{LIMIT_PREFIX}{name}", value, "must be greater than 0."
             )
 
-    def _check_checkpoints(self) -> None:
-        if self.checkpoints is None:
+    def _check_finish(self) -> None:
+        """Check the list of `finish`, and bring it into one form: auto, none or a list."""
+        named = [self.finish] if isinstance(self.finish, str) else self.finish or ["none"]
+        rule = f"must be auto, none, or a list of {', '.join(part.value for part in Finish)}."
+        is_list = isinstance(named, list | tuple) and all(isinstance(name, str) for name in named)
+        check_setting(is_list, "study.finish", self.finish, rule)
+        is_word = len(named) == 1 and named[0] in ("auto", "none")
+        is_known = is_word or {*named} <= {part.value for part in Finish}
+        check_setting(is_known, "study.finish", self.finish, rule)
+        self.finish = named[0] if is_word else list(dict.fromkeys(named))
+
+    def finishes_with(self, part: Finish) -> bool:
+        """Return whether a sweep ends with a part where its conditions hold."""
+        return self.finish == "auto" or part.value in self.finish
+
+    def _check_checkpoint_copies(self) -> None:
+        if self.checkpoint_copies is None:
             return
-        url = urlsplit(self.checkpoints)
+        url = urlsplit(self.checkpoint_copies)
         in_bucket = url.scheme in ("s3", "gs") and bool(url.netloc)
         in_folder = url.scheme == "file" and not url.netloc and len(url.path) > 1
         secret = "@" in url.netloc or _SECRET.search(url.query) is not None
         check_setting(
             not secret,
-            "study.checkpoints",
+            "study.checkpoint_copies",
             f"{url.scheme}://…",
             "a credential in it would come to every machine and into its logs: leave it out, and "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or "
@@ -176,8 +206,8 @@ class StudyConfig:
         )
         check_setting(
             in_bucket or in_folder,
-            "study.checkpoints",
-            self.checkpoints,
+            "study.checkpoint_copies",
+            self.checkpoint_copies,
             "must be s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH.",
         )
 
@@ -270,31 +300,28 @@ class TrackingInside(enum.Enum):
     redirect = "redirect"
 
 
-class TrackingStore(enum.Enum):
-    """The store that shows results."""
-
-    mlflow = "mlflow"
-    none = "none"
+NO_URI = "none"
+"""The value of `tracking.uri` with which nothing goes to MLflow."""
 
 
 @dataclass
 class TrackingConfig:
     """The store that shows results, and the artifacts that it gets."""
 
-    store: TrackingStore = TrackingStore.mlflow
-    """mlflow, or none: the study keeps everything, and `sync` gives it to MLflow later."""
     uri: str | None = None
-    """MLflow tracking URI; none: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
+    """MLflow tracking URI. auto: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db. none: the study
+    keeps everything, and `sync` gives it to MLflow later."""
     checkpoints: KeepCheckpoints = KeepCheckpoints.all
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
-    keep_best: int | None = None
-    """Number of best trials that keep their checkpoints and program files, here and in MLflow;
-    those of other trials are removed when they have ended. none: all keep them."""
     inside: TrackingInside = TrackingInside.follow
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""
 
     def __post_init__(self) -> None:
-        is_count = self.keep_best is None or self.keep_best >= 1
-        checker("tracking", self)("keep_best", is_count, "must be at least 1.")
+        self.uri = None if self.uri == "auto" else self.uri
+
+    @property
+    def uses_mlflow(self) -> bool:
+        """Return whether results go to MLflow."""
+        return self.uri != NO_URI

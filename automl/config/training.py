@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from automl.config.checks import checker, is_function_target
-from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss
+from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss, split_loss
 
 
 class Precision(enum.Enum):
@@ -50,10 +50,9 @@ class TrainingConfig:
     """Number of batches whose gradients are combined for one step of the optimizer."""
     loss: str = "auto"
     """cross_entropy (for classes), squared_error (for numbers), auto: whichever suits the target;
-    for numbers also absolute_error (the median), quantile and poisson (counts) where a family has
-    them; or `module:function`: (outputs, targets) → the mean over a batch."""
-    quantile: float = 0.5
-    """With loss=quantile: the share of targets that should lie below the prediction."""
+    for numbers also absolute_error (the median), quantile:0.9 (nine of ten targets lie below the
+    prediction) and poisson (counts) where a family has them; or `module:function`: (outputs,
+    targets) → the mean over a batch."""
     loader_workers: int = 0
     """Processes that load the rows of a trial where they do not stay on its device (data=python);
     0: it loads them itself. A trial's numbers do not depend on it."""
@@ -67,12 +66,12 @@ class TrainingConfig:
             check(name, value is None or value >= 1, "must be at least 1, or null.")
         check("ema_decay", 0 <= self.ema_decay < 1, "must be from 0 (no average) to below 1.")
         check("accumulate_steps", self.accumulate_steps >= 1, "must be at least 1.")
-        is_loss = self.loss in LOSSES or is_function_target(self.loss)
-        rule = f"must be {', '.join(LOSSES)}, or module:function or file.py:function."
-        check("loss", is_loss, rule)
-        check("quantile", 0 < self.quantile < 1, "must be between 0 and 1.")
-        is_used = self.quantile == 0.5 or self.loss == "quantile"
-        check("quantile", is_used, "is for training.loss=quantile: add it, or leave this out.")
+        is_loss = self.loss_name in LOSSES or is_function_target(self.loss)
+        rule = (
+            f"must be {', '.join(LOSSES)}, quantile:SHARE with a share between 0 and 1, or "
+            "module:function or file.py:function."
+        )
+        check("loss", is_loss and 0 < self.quantile < 1, rule)
         check("loader_workers", self.loader_workers >= 0, "must be at least 0.")
         is_time = 0 <= self.checkpoint_every_seconds < math.inf
         check("checkpoint_every_seconds", is_time, "must be 0 (every epoch) or more.")
@@ -84,9 +83,19 @@ class TrainingConfig:
         return self.epochs
 
     @property
+    def loss_name(self) -> str:
+        """Return the name of a built-in loss, without the share of `quantile:0.9`."""
+        return split_loss(self.loss)[0]
+
+    @property
+    def quantile(self) -> float:
+        """Return the share of targets that should lie below the prediction."""
+        return split_loss(self.loss)[1]
+
+    @property
     def loss_target(self) -> str | None:
         """Return the name of a user's loss, or None for a built-in loss."""
-        return None if self.loss in LOSSES else self.loss
+        return None if self.loss_name in LOSSES else self.loss
 
     @property
     def value_loss(self) -> ValueLoss:
@@ -94,4 +103,5 @@ class TrainingConfig:
 
         With a user's loss, predictions are judged by squared errors.
         """
-        return ValueLoss(self.loss, self.quantile) if self.loss in VALUE_LOSSES else ValueLoss()
+        name = self.loss_name
+        return ValueLoss(name, self.quantile) if name in VALUE_LOSSES else ValueLoss()

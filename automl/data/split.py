@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data import cells
 from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
@@ -59,7 +59,7 @@ class RowSplit:
     validation: Rows
     """Rows that choose among trials; empty with folds."""
     test: Rows
-    """Rows that no sweep sees; empty where `data.test_path` gives a test table, or no test part is
+    """Rows that no sweep sees; empty where `data.test` gives a test table, or no test part is
     wanted."""
     left: Rows
     """Training rows that no trial trains on (`data.sweep_rows`)."""
@@ -79,7 +79,7 @@ def split_rows(
     are too few rows.
     """
     n_rows = len(y)
-    share = 0.0 if config.test_path is not None else config.test_fraction or 0.0
+    share = config.test_fraction
     n_test = max(1, round(n_rows * share)) if share else 0
     if (
         config.folds != 1
@@ -94,7 +94,7 @@ def split_rows(
             f"data.path={config.path}: {n_rows} rows with a target cannot be split into training, "
             f"validation{' and test' if n_test else ''} ({n_rows - n_test - n_validation}, "
             f"{n_validation}{f', {n_test}' if n_test else ''} rows): {n_least} are the least. "
-            "Give more rows, or a smaller data.validation_fraction or data.test_fraction."
+            "Give more rows, or a smaller data.validation_fraction or data.test."
         )
     strata = _strata(y) if y.dtype == np.int64 else None
     rest, test, stratified = _test_rows(n_rows, n_test, strata, config.split_seed, related)
@@ -137,7 +137,7 @@ def _check_any_left(n_rows: int, n_test: int, config: DataConfig) -> None:
         raise ConfigError(
             f"data.path={config.path}: of {n_rows} rows with a target {n_test} are for the test, "
             f"and {n_rows - n_test} left to train on. Give more rows, or a smaller "
-            "data.test_fraction."
+            "data.test."
         )
 
 
@@ -258,7 +258,7 @@ def regroup_rows(
         n_held = max(1, round(len(train) * refit.hold_out))
         if len(train) - n_held < _MIN_TRAIN:
             raise ConfigError(
-                f"refit.hold_out={refit.hold_out}: {len(train)} rows leave too few to train on. "
+                f"hold_out={refit.hold_out}: {len(train)} rows leave too few to train on. "
                 "Give a smaller share, or leave it out."
             )
         strata = _strata(y) if y.dtype == np.int64 else None

@@ -1,4 +1,4 @@
-"""Keeps the checkpoints of a study where every machine finds them (`study.checkpoints`).
+"""Keeps the checkpoints of a study where every machine finds them (`study.checkpoint_copies`).
 
     URL/<study's uuid>/trial-00007/00002-00001/last.pt
 
@@ -70,7 +70,9 @@ class CheckpointStore:
         if self.url.startswith("gs://"):
             limit = f"{'&' if '?' in self.url else '?'}retry_limit_seconds={CHECK_SECONDS}"
             store = replace(self, url=self.url + limit)
-        text = f"study.checkpoints={self.url}: waiting for its answer, for half a minute or so"
+        text = (
+            f"study.checkpoint_copies={self.url}: waiting for its answer, for half a minute or so"
+        )
         silence = threading.Timer(SILENT_SECONDS, logger.warning, (text,))
         silence.start()
         try:
@@ -78,7 +80,7 @@ class CheckpointStore:
             store._files.delete_file(name)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"study.checkpoints={self.url}: no checkpoint can be kept there "
+                f"study.checkpoint_copies={self.url}: no checkpoint can be kept there "
                 f"({fit_line(str(error))}): mend the address, or the credentials that the "
                 "environment of this process names."
             ) from error
@@ -166,8 +168,8 @@ class CheckpointStore:
 
     def _storage_error(self, error: Exception) -> StorageError:
         return StorageError(
-            f"study.checkpoints={self.url}: {fit_line(str(error))}: mend that, then resume the "
-            "study."
+            f"study.checkpoint_copies={self.url}: {fit_line(str(error))}: mend that, then resume "
+            "the study."
         )
 
     @property
@@ -187,7 +189,7 @@ class CheckpointStore:
             files, path = FileSystem.from_uri(self.url)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"study.checkpoints={self.url}: {fit_line(str(error))}: name a folder as "
+                f"study.checkpoint_copies={self.url}: {fit_line(str(error))}: name a folder as "
                 "s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH."
             ) from error
         return files, path.rstrip("/")

@@ -126,8 +126,8 @@ class Family(ModelConfig, ABC):
 
     def check_loss(self, training: TrainingConfig) -> None:
         """Raise ConfigError for a built-in loss that the family lacks."""
-        if training.loss_target is None and training.loss not in self.losses:
-            capable = [n for n, cls in load_families().items() if training.loss in cls.losses]
+        if training.loss_target is None and training.loss_name not in self.losses:
+            capable = [n for n, cls in load_families().items() if training.loss_name in cls.losses]
             raise ConfigError(
                 f"training.loss={training.loss}: model={family_name(self)} does not have it. Those "
                 f"that do: {', '.join(capable)}."

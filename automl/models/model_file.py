@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from automl.config import Task
-from automl.config.commands import REFIT_ROWS
+from automl.config.command_arguments import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.dataset import Dataset, UserDataFacts
@@ -102,7 +102,7 @@ class RefitFacts:
     trial: int
     """Number of the trial that was trained again; for an ensemble, the heaviest member's."""
     rows: str
-    """Name of the rows that were trained on, one of `config.commands.REFIT_ROWS`."""
+    """Name of the rows that were trained on, one of `config.command_arguments.REFIT_ROWS`."""
     n_seeds: int
     data: str
     """Digest of the table and split of the search, in hex; empty: the training has its own rows."""

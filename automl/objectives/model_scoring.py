@@ -60,7 +60,7 @@ class HeldOutScores:
 
 def score(job: HeldOutScoringJob) -> HeldOutScores:
     """Score the models of a job. Raises AutoMLError for a table or a file that cannot be used."""
-    loaded = load_dataset_with_test(job.data, job.data.test_path)
+    loaded = load_dataset_with_test(job.data, job.data.test)
     data, part = loaded.dataset, loaded.test
     models = {name: load_table_model(path) for name, path in job.paths.items()}
     unit = data.target_mean, data.target_scale, next(iter(models.values())).value_loss

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
+from automl.config.renamed import rename_settings
 from automl.errors import StorageError
 from automl.record.append_only import AppendOnlyFile, file_error_text, is_line_damaged, seal_line
 from automl.record.disk import nonblocking_opener
@@ -134,6 +135,8 @@ def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: read(fields[name]) for name, read in readers if name in fields}
     if "cause" in values:  # earlier versions wrote texts of any length
         values["cause"] = cut_text(values["cause"], MAX_CAUSE_CHARACTERS)
+    if "settings" in values:
+        values["settings"] = rename_settings(values["settings"])
     if "details" in values:
         values["details"] = cut_text_middle(values["details"], MAX_TEXT_CHARACTERS)
     return values

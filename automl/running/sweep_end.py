@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from automl.config import ObjectiveKind, TrackingStore
+from automl.config import ObjectiveKind
 from automl.errors import AutoMLError, StorageError, SweepFailedError
 from automl.record.signal_receiver import (
     ENDED_PHASE,
@@ -99,7 +99,7 @@ class SweepFinisher:
         if self._stop is not None or self._loop.deferred:
             self._say(f"go on with: {self._parts.prepared.how_to_go_on()}")
         stands_alone = self._parts.prepared.purpose.stands_alone
-        if self._parts.config.tracking.store is TrackingStore.mlflow and stands_alone:
+        if self._parts.config.tracking.uses_mlflow and stands_alone:
             address = self._parts.delivery.address()
             self._say(f"see it all: {address or study_command('ui', self._parts.config.study)}")
         self._raise_failure()

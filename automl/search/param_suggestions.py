@@ -142,9 +142,7 @@ def _yaml_domain(domain: Domain) -> str:
     if isinstance(domain, ChoiceDomain):
         return f"{{choices: {json.dumps(list(domain.values))}}}"
     assert isinstance(domain, RangeDomain), "objectives ask for ranges and choices only"
-    log = ", log: true" if domain.log else ""
-    step = "" if domain.step is None else f", step: {domain.step!r}"
-    return f"{{low: {domain.low!r}, high: {domain.high!r}{log}{step}}}"
+    return domain.text
 
 
 def _yaml_name(name: str) -> str:

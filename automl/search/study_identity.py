@@ -19,6 +19,7 @@ from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 
 from automl.config import StudyConfig
+from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import parse_json
@@ -82,7 +83,7 @@ def find_or_create_study(
         storage.create_new_study(_directions(metrics), name)
     study_id = storage.get_study_id_from_name(name)
     if (attribute := storage.get_study_user_attrs(study_id).get(STUDY_ATTRIBUTE)) is not None:
-        stored = identity.edited(attribute["identity"])
+        stored = identity.edited(rename_stored(attribute["identity"]))
         refuse_identity_changes(name, stored, identity)
         if identity.may_change is not None or stored != attribute["identity"]:
             attribute = {**attribute, "identity": _as_stored(identity.now)}
@@ -110,7 +111,7 @@ def read_stored_identity(study: Path) -> Mapping[str, Any]:
         for line in journal:
             if b'"user_attr"' in line and f'"{STUDY_ATTRIBUTE}"'.encode() in line:
                 found = parse_json(line)["user_attr"][STUDY_ATTRIBUTE]["identity"]
-    return found
+    return rename_stored(found)
 
 
 def create_study(

@@ -92,10 +92,11 @@ class TrackingUri:
 def resolve_uri(config: TrackingConfig, environ: Mapping[str, str] = os.environ) -> TrackingUri:
     """Return the URI of the config, else MLFLOW_TRACKING_URI, else a local database.
 
-    The local database lies in the working directory. Raise ConfigError when nothing could ever be
+    The local database lies in the working directory. With tracking.uri=none this is the store that
+    a later `sync` delivers to. Raise ConfigError when nothing could ever be
     written to the store.
     """
-    if config.uri is not None:
+    if config.uri is not None and config.uses_mlflow:
         uri = TrackingUri(config.uri.strip(), "tracking.uri")
     elif environ.get(TRACKING_URI_VARIABLE) not in (None, "", TRIAL_URI):
         uri = TrackingUri(environ[TRACKING_URI_VARIABLE].strip(), TRACKING_URI_VARIABLE)

@@ -23,7 +23,7 @@ ROW = {
     **{"relationship": "Not-in-family", "race": "White", "sex": "Male", "capital_gain": 2174},
     **{"capital_loss": 0, "hours_per_week": "?", "native_country": "nowhere"},
 }
-_TABLES = {"path": "train", "test_path": "test"}
+_TABLES = {"path": "train", "test": "test"}
 SECONDS = 120.0
 """For the server to answer."""
 

@@ -51,7 +51,7 @@ KINDS = {
         },
     ),
     "auto": Kind(
-        ("model=auto", "study.refit=none"),
+        ("model=auto", "study.finish=[ensemble,plots]"),
         "ensemble",
         {"refit": ("refit.members=all",), "refit of the best trial": ("refit.members=none",)},
     ),
@@ -105,7 +105,7 @@ def study(
     table, tests = data / "adult-train.csv", data / "adult-test.csv"
     run(
         folder,
-        *("data=csv", f"data.path={table}", f"data.test_path={tests}", f"data.target={TARGET}"),
+        *("data=csv", f"data.path={table}", f"data.test={tests}", f"data.target={TARGET}"),
         *(f"study.name={name}", "devices=host", *words),
     )
     own = folder / "studies" / name

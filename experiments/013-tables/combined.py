@@ -57,7 +57,7 @@ def chosen(split: tables.Split) -> tuple[float, list[str]]:
             target=tables.TARGET,
             detect=True,
             folds="auto",
-            test_fraction=0,
+            test=0,
             combine=combine,
             combine_three=True,
             combine_target=True,

@@ -100,9 +100,9 @@ def measured(folder: Path, name: str, params: Params) -> Row:
         kind=DataKind.csv,
         path=str(folder / "adult-train.csv"),
         target=TARGET,
-        test_path=str(folder / "adult-test.csv"),
+        test=str(folder / "adult-test.csv"),
     )
-    evaluation = open_evaluation(config, config.test_path)
+    evaluation = open_evaluation(config, config.test)
     family = OneFamily(name, config, evaluation)
     with tempfile.TemporaryDirectory() as checkpoints:
         family.train({}, checkpoints)  # what is imported first

@@ -73,7 +73,7 @@ def first_at_level(
         words = [
             *(sys.executable, "-m", "automl", "data=csv", "data.path=train.csv"),
             *(f"data.target={tables.TARGET}", "study.name=first", f"data.task={split.task}"),
-            *(f"study.n_trials={n_trials}", "study.plots=none", *overrides),
+            *(f"study.n_trials={n_trials}", "study.finish=[ensemble,refit]", *overrides),
         ]
         with sampled() as samples:
             timing = run(words, folder, variables=OURS)

@@ -75,8 +75,8 @@ def main() -> None:
 def tables(folder: Path) -> Iterator[Table]:
     csv = DataKind.csv
     train, test = str(folder / "adult-train.csv"), str(folder / "adult-test.csv")
-    yield Table("adult", DataConfig(csv, train, "income", test_path=test), epochs=10)
-    wine = DataConfig(csv, str(folder / "winequality-white.csv"), "quality", test_fraction=0.25)
+    yield Table("adult", DataConfig(csv, train, "income", test=test), epochs=10)
+    wine = DataConfig(csv, str(folder / "winequality-white.csv"), "quality", test=0.25)
     yield Table("wine", replace(wine, task=Task.regression), epochs=40)
 
 
@@ -87,8 +87,7 @@ def compare(table: Table, seeds: range) -> None:
         "depth width batch   CPU s: one  folds  ratio   judged: one  folds   test: one  folds  gain"
     )
     ways = [
-        load_dataset_with_test(replace(table.config, folds=k), table.config.test_path)
-        for k in (1, 5)
+        load_dataset_with_test(replace(table.config, folds=k), table.config.test) for k in (1, 5)
     ]
     for params in SOME:
         one, folds = (

@@ -97,7 +97,7 @@ def train_on(name: str, asked: argparse.Namespace) -> None:
     split = next(tables.splits(table, [0]))
     with tempfile.TemporaryDirectory() as folder:
         config = config_of(split, asked.rows, Path(folder), asked.judged)
-        evaluation = open_evaluation(config, config.test_path)
+        evaluation = open_evaluation(config, config.test)
         for family in asked.families:
             points = candidates(family, asked.params, evaluation.dataset if asked.outputs else None)
             for number, params in enumerate(points):
@@ -152,7 +152,7 @@ def config_of(
         task=Task(split.task),
         detect=True,
         validation_fraction=judged,
-        test_path=str(folder / "test.csv"),
+        test=str(folder / "test.csv"),
     )
 
 

@@ -48,7 +48,7 @@ def scores(split: tables.Split, n_trials: int, overrides: list[str]) -> tuple[fl
     """Return the study's own mean loss, and the loss of each fresh row."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        settings = [f"data.task={split.task}", "study.plots=none", *overrides]
+        settings = [f"data.task={split.task}", "study.finish=[ensemble,refit]", *overrides]
         study = automl.fit(
             split.train, tables.TARGET, n_trials=n_trials, name="own", overrides=settings
         )

@@ -36,7 +36,7 @@ def sweep(function: str, kind: str, space: str, words: Sequence[str]) -> tuple[f
     trials keep lies in the folder that the environment names."""
     command = [sys.executable, "-m", "automl", f"objective={kind}", "study.name=paced"]
     command += [f"objective.target=paced:{function}", f"space={space}", "devices=host"]
-    command += [f"study.n_trials={N_AT_ONCE}", "tracking.store=none", "sampler=random", *words]
+    command += [f"study.n_trials={N_AT_ONCE}", "tracking.uri=none", "sampler=random", *words]
     command += [f"admission.max_concurrent_trials={N_AT_ONCE}"]
     with TemporaryDirectory() as folder:
         shutil.copy(HERE / "paced.py", folder)

@@ -43,7 +43,7 @@ def play(folder: Path) -> tuple[dict[str, float], int | None]:
     """Seconds from the head's death to the end of workers, agents and sweep, and its exit code."""
     with ray_cluster(2) as cluster:
         program, records = Program(folder), Records(folder, "headless")
-        words = ("study.name=headless", "study.n_trials=200", "tracking.store=none")
+        words = ("study.name=headless", "study.n_trials=200", "tracking.uri=none")
         sweep = program.start_module(
             "automl", *words, *of_ray(program, cluster), *objective_words("counts")
         )

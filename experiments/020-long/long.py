@@ -62,7 +62,7 @@ def table(folder: Path, n_rows: int, n_columns: int) -> Path:
 
 def measured(folder: Path, path: Path, name: str, epochs: int) -> tuple[str, float]:
     """What is said of one model, and what `epochs` of them took, as of all."""
-    data = DataConfig(DataKind.csv, path=str(path), target="y", folds=1, test_fraction=0.0)
+    data = DataConfig(DataKind.csv, path=str(path), target="y", folds=1, test=0.0)
     training, family = TrainingConfig(epochs=EPOCHS), load_families()[name]()
     dataset = load_dataset(data)
     ends = {key: (value,) for key, value in PARAMS[name].items()}

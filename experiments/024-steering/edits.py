@@ -82,7 +82,7 @@ def shared(url: str) -> None:
         for folder in folders:
             folder.mkdir()
             (folder / "objective.py").write_text(OBJECTIVE)
-            words = (*WORDS, f"study.storage='{url}'", "tracking.store=none")
+            words = (*WORDS, f"study.storage='{url}'", "tracking.uri=none")
             sweeps.append(
                 subprocess.Popen(
                     command(*words, "objective.target=objective.py:train"),

@@ -45,7 +45,7 @@ def run_automl(folder: Path) -> None:
         "sampler=random",
         "pruner=none",
         "devices=host",
-        "tracking.store=none",
+        "tracking.uri=none",
         "training.checkpoint_every_seconds=0",
         "admission.max_concurrent_trials=2",
     ]

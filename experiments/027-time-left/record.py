@@ -76,7 +76,7 @@ def record(number: int) -> Mapping[str, Any]:
         overrides=[
             "execution=inline",
             "devices=host",
-            "tracking.store=none",
+            "tracking.uri=none",
             f"admission.max_concurrent_trials={how['at_once']}",
             f"study.seed={number}",
         ],

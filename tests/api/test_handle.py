@@ -54,7 +54,9 @@ def test_the_best_trial_gives_its_model_or_its_state() -> None:
 
 
 def test_a_study_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(automl.AutoMLError, match=r"holds no study; in .*there are: disc, function"):
+    with pytest.raises(
+        automl.AutoMLError, match=r"holds no study; in .*there are: any_family, disc, f"
+    ):
         automl.open_study("dics", dir=str(STORED))
 
 

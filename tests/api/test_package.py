@@ -26,7 +26,9 @@ def test_listing_loads_nothing_heavy() -> None:
 
 def test_an_error_takes_a_few_lines_in_ipython(capsys: pytest.CaptureFixture[str]) -> None:
     shell = InteractiveShell.instance()
-    shell.run_cell("import automl\nautoml.open_study('no-such-study')")
+    shell.run_cell(  # type: ignore[no-untyped-call]
+        "import automl\nautoml.open_study('no-such-study')"
+    )
     shown = capsys.readouterr().out
     InteractiveShell.clear_instance()
     assert len(shown.splitlines()) <= 4

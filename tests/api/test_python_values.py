@@ -88,6 +88,19 @@ def test_names_and_texts_stay_what_they_are_and_are_so_stored(folder: Path) -> N
     assert list(yaml.safe_load(stored)["space"]) == list(space)
 
 
+def test_a_text_may_spell_a_range_as_on_the_command_line(folder: Path) -> None:
+    typed = {"lr": "log:1e-4..1e-1", "depth": "2..8", "share": "0..1/0.1", "path": "../here"}
+    space, _ = composed_space(typed)
+    assert space == {
+        "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+        "depth": {"low": 2, "high": 8},
+        "share": {"low": 0, "high": 1, "step": 0.1},
+        "path": "../here",
+    }
+    with pytest.raises(ConfigError, match=r"^space\.lr=1\.\.: a number is missing"):
+        composed_space({"lr": "1.."})
+
+
 def test_a_space_replaces_the_one_that_is_there_and_overrides_change_it(folder: Path) -> None:
     found, _ = composed_space({"depth": (1, 4), "lr": 0.1}, "space.depth.high=6", "~space.lr")
     assert found == {"depth": {"low": 1, "high": 6}}

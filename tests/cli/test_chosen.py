@@ -18,14 +18,14 @@ TABLE = ("data=csv", "data.path=t.csv", "data.target=y")
 
 
 def split_of(config: Config) -> tuple[object, float | None]:
-    return config.data.folds, config.data.test_fraction
+    return config.data.folds, config.data.test
 
 
 def test_a_table_is_for_any_family_and_all_its_rows_train_and_judge(composed: Compose) -> None:
     config = composed(*TABLE).config
     assert config.model == AutoFamily()
     assert "boosting_learning_rate" in config.space
-    assert split_of(config) == ("auto", 0.0)
+    assert split_of(config) == ("auto", "none")
     assert composed(*TABLE, "model=auto").config == config
 
 
@@ -37,13 +37,13 @@ def test_a_table_is_for_any_family_and_all_its_rows_train_and_judge(composed: Co
         (("model=auto",), AutoFamily, (1, 0.2)),
         ((*TABLE, "model=mlp"), MLPFamily, (1, 0.2)),
         ((*TABLE, "model=trees"), TreesFamily, (1, 0.2)),
-        ((*TABLE, "model=default"), AutoFamily, ("auto", 0.0)),
+        ((*TABLE, "model=default"), AutoFamily, ("auto", "none")),
         ((*TABLE, "objective=python", "objective.target=a:b"), MLPFamily, (1, 0.2)),
-        ((*TABLE, "data.folds=3"), AutoFamily, (3, 0.0)),
-        ((*TABLE, "data.test_fraction=0.1"), AutoFamily, ("auto", 0.1)),
-        ((*TABLE, "data.sweep_rows=100"), AutoFamily, (1, 0.0)),
-        ((*TABLE, "data.test_path=late.csv"), AutoFamily, ("auto", 0.0)),
-        (("data.kind=csv", "data.folds=null", *TABLE[1:]), AutoFamily, ("auto", 0.2)),
+        ((*TABLE, "data.folds=3"), AutoFamily, (3, "none")),
+        ((*TABLE, "data.test=0.1"), AutoFamily, ("auto", 0.1)),
+        ((*TABLE, "data.sweep_rows=100"), AutoFamily, (1, "none")),
+        ((*TABLE, "data.test=late.csv"), AutoFamily, ("auto", "late.csv")),
+        (("data.kind=csv", "data.folds=null", *TABLE[1:]), AutoFamily, ("auto", "none")),
     ],
 )
 def test_other_choices(
@@ -84,10 +84,10 @@ def test_params_and_settings_go_with_the_model_that_is_chosen(composed: Compose)
 def test_what_is_stored_is_decided(composed: Compose) -> None:
     stored = yaml.safe_load(composed(*TABLE).stored_config)
     assert {"model": "auto_schema"} in stored["defaults"]
-    assert (stored["data"]["folds"], stored["data"]["test_fraction"]) == ("auto", 0.0)
+    assert (stored["data"]["folds"], stored["data"]["test"]) == ("auto", "none")
     stored = yaml.safe_load(composed(*TABLE, "model=mlp").stored_config)
     assert {"model": "mlp_schema"} in stored["defaults"]
-    assert (stored["data"]["folds"], stored["data"]["test_fraction"]) == (1, 0.2)
+    assert (stored["data"]["folds"], stored["data"]["test"]) == (1, 0.2)
 
 
 def test_a_config_file_may_choose_too(composed: Compose, folder: Path) -> None:

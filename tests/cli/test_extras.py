@@ -121,14 +121,14 @@ def test_what_a_cluster_needs_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_study_needs_no_extra_and_an_export_names_its_own(tmp_path: Path) -> None:
-    small = ("study.n_trials=1", "training.epochs=1", "tracking.store=none", "devices=host")
+    small = ("study.n_trials=1", "training.epochs=1", "tracking.uri=none", "devices=host")
     study = "study.name=a"
     lines = [
         [study, *small, "execution=inline"],
         ["export", study],
         ["export", study, "export.format=tensorrt"],
-        ["register", study, "tracking.store=mlflow"],
-        ["release", study, "tracking.store=mlflow"],
+        ["register", study, "tracking.uri=auto"],
+        ["release", study, "tracking.uri=auto"],
     ]
     swept, *others = without_extras(tmp_path, lines)
     assert (swept.code, swept.stderr) == (0, "")

@@ -11,7 +11,7 @@ from automl.cli.stored_config import NOT_STORED_TEXT
 def config(sampler: str, values: dict[str, Any], checkpoints: str | None = None) -> dict[str, Any]:
     """Return a stored config, as far as it is compared."""
     defaults = ["config_schema", {"sampler": f"{sampler}_schema"}, {"pruner": "none_schema"}]
-    study = {"checkpoints": checkpoints}
+    study = {"checkpoint_copies": checkpoints}
     return {"defaults": defaults, "sampler": values, "pruner": {}, "study": study}
 
 
@@ -55,7 +55,7 @@ def test_what_the_command_line_says_goes() -> None:
 def test_checkpoints_go_where_those_of_the_study_are() -> None:
     here = config("tpe", {"n_startup_trials": 10, "constant_liar": True})
     overrides, _ = compare_with_stored("x", BEGUN, here, [])
-    assert overrides == ["study.checkpoints='s3://bucket/a'"]
+    assert overrides == ["study.checkpoint_copies='s3://bucket/a'"]
     assert compare_with_stored("x", here, BEGUN, []) == NOTHING, (
         "they have their own place, and may have it"
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from automl.config import (
-    AutoSetting,
     DataKind,
 )
 from automl.record.event_log import EventLog
@@ -58,13 +57,13 @@ def study(composed: Compose, folder: Path) -> Path:
 def test_a_study_of_before_sweeps_ended_with_a_refit_ends_as_it_did(
     composed: Compose, study: Path
 ) -> None:
-    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.auto
+    assert composed("resume", "study.name=a").config.study.finish == "auto"
     text = study.read_text()
-    study.write_text(unsealed_config(text).replace("  refit: auto\n", ""))
+    study.write_text(unsealed_config(text).replace("  finish: auto\n", "  ensemble: auto\n"))
     assert study.read_text() != text
-    assert composed("resume", "study.name=a").config.study.refit is AutoSetting.none
-    wanted = composed("resume", "study.name=a", "study.refit=auto").config
-    assert wanted.study.refit is AutoSetting.auto
+    assert composed("resume", "study.name=a").config.study.finish == ["ensemble", "plots"]
+    wanted = composed("resume", "study.name=a", "study.finish=auto").config
+    assert wanted.study.finish == "auto"
 
 
 def test_nothing_to_retype(composed: Compose, study: Path) -> None:
@@ -124,15 +123,8 @@ def test_a_study_that_was_moved_is_resumed_where_it_stands(
 
 
 def test_whether_it_is_a_copy_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("study.copy=true")
+    asked = composed("copy=true")
     assert asked.config.study.copy is True
-    assert asked.stored_config == composed().stored_config
-    assert flat_settings(asked.config) == flat_settings(composed().config)
-
-
-def test_where_its_parts_are_written_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("data.split_to=parts")
-    assert asked.config.data.split_to == "parts"
     assert asked.stored_config == composed().stored_config
     assert flat_settings(asked.config) == flat_settings(composed().config)
 
@@ -299,7 +291,7 @@ def test_relative_paths_are_those_of_where_the_study_was_swept(
     assert composed("ui", *line).config.tracking.uri == f"sqlite:///{folder}/mlflow.db"
     # What is stored from here goes on to mean the same, what is said here included.
     given = composed("resume", *line, "data.path=new.csv", "tracking.uri=http://127.0.0.1:5000")
-    assert (given.config.data.path, given.config.data.test_path) == ("new.csv", None)
+    assert (given.config.data.path, given.config.data.test) == ("new.csv", "none")
     assert given.config.tracking.uri == "http://127.0.0.1:5000"
     store(folder, "a", given.stored_config)
     monkeypatch.chdir(folder)

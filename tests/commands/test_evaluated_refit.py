@@ -31,9 +31,7 @@ def test_a_refit_reads_rows_by_the_categories_and_the_unit_that_it_learned(
     for frame, path in zip((own, more), paths, strict=True):
         frame.to_csv(path, index=False)
     config, larger = (
-        DataConfig(
-            kind=DataKind.csv, path=str(p), target=TARGET, test_fraction=test_fraction, folds=1
-        )
+        DataConfig(kind=DataKind.csv, path=str(p), target=TARGET, test=test_fraction, folds=1)
         for p in paths
     )
     predictor, _ = trained(tmp_path, "linear", load_dataset(larger))

@@ -95,7 +95,7 @@ def test_a_comparison_needs_two_studies_that_are_there(
 
 
 def test_a_sweep_ends_with_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["study.name=new", "study.n_trials=2", "training.epochs=1", "tracking.store=none"]
+    words = ["study.name=new", "study.n_trials=2", "training.epochs=1", "tracking.uri=none"]
     found = answer(capsys, *words, "execution=inline", "devices=host")
     assert documented('"report"').keys() <= found.keys()
     assert found["ended"] == "done"

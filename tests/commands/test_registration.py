@@ -21,7 +21,8 @@ from automl.commands.models.champion import (
     version_description,
 )
 from automl.commands.models.served_package import find_package
-from automl.config import RegisterConfig, Task
+from automl.config import Task
+from automl.config.command_arguments import RegisterArguments
 from automl.errors import ConfigError
 from automl.tracking.registry.model_versions import (
     CHALLENGER,
@@ -73,7 +74,7 @@ def test_the_first_version_is_the_champion(unseen: UnseenRows | None) -> None:
 
 @pytest.mark.parametrize("tags", [None, KNOWN])
 def test_without_rows_the_missing_key_is_named(tags: dict[str, str] | None) -> None:
-    assert "data.test_path=FILE" in decided(None, tags).why
+    assert "data.test=FILE" in decided(None, tags).why
 
 
 def test_a_later_version_without_rows_is_a_challenger() -> None:
@@ -97,7 +98,7 @@ def test_rows_that_the_champion_may_know_move_nothing(
     stands = decided(unseen, tags)
     assert stands.alias == CHALLENGER
     assert "nobody knows whether version 3, the champion, has seen its rows" in stands.why
-    assert "data.test_path=FILE" in stands.why
+    assert "data.test=FILE" in stands.why
 
 
 def test_rows_that_came_later_are_new_to_all_of_one_data_set() -> None:
@@ -176,8 +177,8 @@ def test_models_are_judged_as_the_study_was() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "it's", "a\nb", "x" * 201])
 def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"register\.name="):
-        RegisterConfig(name=name)
+    with pytest.raises(ConfigError, match=r"^as="):
+        RegisterArguments(as_=name)
 
 
 def test_a_version_is_described_by_the_studys_own_metric() -> None:

@@ -25,7 +25,7 @@ def refusal(config: DataConfig) -> str:
     with pytest.raises(ConfigError) as caught:
         load_dataset(config)
     message = str(caught.value)
-    assert message.startswith(("data.path=", "data.target=", "data.test_path="))
+    assert message.startswith(("data.path=", "data.target=", "data.test="))
     assert "\n" not in message
     return message
 
@@ -190,14 +190,14 @@ def test_a_flipped_bit_in_the_frame_of_a_fit_is_is_named_or_seen(tmp_path: Path)
 def test_the_test_table_is_looked_at_before_the_sweep(table: WriteTable, tmp_path: Path) -> None:
     def message(content: str) -> str:
         (tmp_path / "test.csv").write_text(content)
-        return refusal(table(*GOOD, n_times=10, test_path=str(tmp_path / "test.csv")))
+        return refusal(table(*GOOD, n_times=10, test=str(tmp_path / "test.csv")))
 
     assert "there is no such file" in refusal(
-        table(*GOOD, n_times=10, test_path=str(tmp_path / "none.csv"))
+        table(*GOOD, n_times=10, test=str(tmp_path / "none.csv"))
     )
-    assert "data.target=y: must be a column of data.test_path" in message("a,z\n1,u\n")
+    assert "data.target=y: must be a column of data.test" in message("a,z\n1,u\n")
     config = table(*GOOD, n_times=10)
-    config.test_path = config.path
+    config.test = config.path
     assert "is the training table itself" in refusal(config)
 
 
@@ -214,7 +214,7 @@ def test_a_test_table_that_does_not_match(
     table: WriteTable, tmp_path: Path, content: str, problem: str
 ) -> None:
     (tmp_path / "test.csv").write_text(content)
-    config = table(*GOOD, n_times=10, test_path=str(tmp_path / "test.csv"))
+    config = table(*GOOD, n_times=10, test=str(tmp_path / "test.csv"))
     load_dataset(config)
     with pytest.raises(ConfigError) as caught:
         load_test(config)

@@ -41,7 +41,7 @@ def config(tmp_path: Path) -> DataConfig:
 def given(config: DataConfig, *lines: str) -> DataConfig:
     path = Path(str(config.path)).with_name("later.csv")
     path.write_text("".join(f"{line}\n" for line in lines))
-    return replace(config, test_path=str(path))
+    return replace(config, test=str(path))
 
 
 def test_the_studys_own_test_part_is_kept(config: DataConfig) -> None:
@@ -55,7 +55,8 @@ def test_the_studys_own_test_part_is_kept(config: DataConfig) -> None:
 
 
 def test_a_table_that_comes_later_changes_no_split(config: DataConfig) -> None:
-    found = open_evaluation(given(config, "b,y,a", "9,u,7.5", "9,v,-7.5", "9,,3"), None)
+    asked = given(config, "b,y,a", "9,u,7.5", "9,v,-7.5", "9,,3")
+    found = open_evaluation(asked, str(config.test))
     assert (found.kind, found.n_repeats) == (RowsKind.GIVEN, 0)
     np.testing.assert_array_equal(found.part.rows.numbers, [[7.5], [-7.5]])
     assert found.part.y.tolist() == [0, 1]
@@ -66,7 +67,7 @@ def test_a_table_that_comes_later_changes_no_split(config: DataConfig) -> None:
 
 def test_a_study_that_kept_no_rows_is_scored_on_those_that_chose(config: DataConfig) -> None:
     own = given(config, "a,y", "1,u", "2,v")
-    found = open_evaluation(replace(config, test_path=None), own.test_path)
+    found = open_evaluation(replace(config, test=None), own.test)
     assert found.kind is RowsKind.VALIDATION
     assert not found.kind.unseen
     data = load_dataset(own)
@@ -83,8 +84,8 @@ def test_a_study_that_kept_no_rows_is_scored_on_those_that_chose(config: DataCon
     [
         (RowsKind.KEPT, {}),
         (RowsKind.GIVEN, {}),
-        (RowsKind.VALIDATION, {"test_fraction": 0.0}),
-        (RowsKind.OUT_OF_FOLD, {"test_fraction": 0.0, "folds": 3}),
+        (RowsKind.VALIDATION, {"test": 0.0}),
+        (RowsKind.OUT_OF_FOLD, {"test": 0.0, "folds": 3}),
     ],
 )
 def test_rows_are_there_as_they_came_in_the_same_order(
@@ -104,7 +105,7 @@ def test_rows_of_the_disc_come_as_a_table() -> None:
 
 def test_rows_that_trained_are_told(config: DataConfig) -> None:
     lines = Path(str(config.path)).read_text().splitlines()
-    found = open_evaluation(given(config, *lines, "77,u"), None)
+    found = open_evaluation(given(config, *lines, "77,u"), str(config.test))
     kept = open_evaluation(config, None)
     assert (len(found.part), found.n_repeats) == (301, 300 - len(kept.part))
 
@@ -117,12 +118,12 @@ def test_rows_that_repeat_by_chance_are_no_sign(table: WriteTable) -> None:
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        (("b,y", "1,u"), "data.test_path={}: The table lacks the columns a: "),
-        (("a,b", "1,u"), "data.target=y: must be a column of data.test_path={}. Its columns: a, b"),
+        (("b,y", "1,u"), "data.test={}: The table lacks the columns a: "),
+        (("a,b", "1,u"), "data.target=y: must be a column of data.test={}. Its columns: a, b"),
         (("a,y", "1,u", "2,w"), "the target column y holds 'w', which is none of the classes"),
-        (("a,y",), "data.test_path={}: has a header and no rows"),
-        (("a,y", "1,", "2,?"), "data.test_path={}: no row has a value of y"),
-        ((), "data.test_path={}: is empty"),
+        (("a,y",), "data.test={}: has a header and no rows"),
+        (("a,y", "1,", "2,?"), "data.test={}: no row has a value of y"),
+        ((), "data.test={}: is empty"),
     ],
     ids=["columns", "target", "classes", "rows", "values", "file"],
 )
@@ -172,7 +173,7 @@ def test_baselines_of_classes(config: DataConfig) -> None:
 
 @pytest.mark.parametrize("folds", [1, 3])
 def test_the_majority_is_one_answer_for_all_rows(folds: int, config: DataConfig) -> None:
-    found = open_evaluation(replace(config, folds=folds, test_fraction=0.0), None)
+    found = open_evaluation(replace(config, folds=folds, test=0.0), None)
     outputs = found.judged().baselines["majority"]
     assert (outputs == outputs[0]).all()
 

@@ -169,9 +169,9 @@ def test_all_rows_but_the_test_part_train_and_judge(table: DataConfig) -> None:
 
 
 def test_no_test_part_is_kept_where_none_is_wanted(table: DataConfig) -> None:
-    found = load_dataset_with_test(replace(table, folds=5, test_fraction=0.0), None)
+    found = load_dataset_with_test(replace(table, folds=5, test=0.0), None)
     assert (len(found.dataset.train), len(found.test)) == (N, 0)
-    found = load_dataset_with_test(replace(table, test_fraction=0.0), None)
+    found = load_dataset_with_test(replace(table, test=0.0), None)
     single = found.dataset
     assert (len(single.train), len(single.validation), len(found.test)) == (240, 60, 0)
 
@@ -282,7 +282,7 @@ def test_the_disc_has_folds_without_a_table() -> None:
         ({"time": "y"}, r"data\.time=y: this is the target column"),
         ({"time": "n", "group": "shop"}, r"data\.time=n: with data\.group"),
         ({"folds": 5, "sweep_rows": 50}, r"data\.sweep_rows=50: trials with folds"),
-        ({"test_fraction": 1.0}, r"data\.test_fraction=1\.0: must be from 0"),
+        ({"test": 1.0}, r"data\.test=1\.0: must be auto, none, a share"),
     ],
     ids=str,
 )
@@ -331,7 +331,7 @@ def test_one_group_only_is_refused(tmp_path: Path) -> None:
 def test_a_class_of_one_row_is_named(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": range(20), "y": [*"ny" * 9, "n", "once"]})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", folds=5, test_fraction=0.0)
+    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", folds=5, test=0.0)
     notes = load_dataset(config).notes
     assert any("not trained on, having too few rows or groups: once." in note for note in notes)
 

@@ -81,7 +81,7 @@ def test_digits_are_split_evenly_by_class_and_scaled_to_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [DataKind.disc, DataKind.digits])
-@pytest.mark.parametrize("key", ["path", "target", "test_path"])
+@pytest.mark.parametrize("key", ["path", "target", "test"])
 def test_a_table_named_without_data_csv_is_refused(kind: DataKind, key: str) -> None:
     config = DataConfig(kind=kind)
     setattr(config, key, "mine.csv")

@@ -20,7 +20,7 @@ def config(name: str, target: str, **settings: object) -> DataConfig:
 
 
 def adult() -> DataConfig:
-    return config("adult-train.csv", "income", test_path=str(shared_table("adult-test.csv")))
+    return config("adult-train.csv", "income", test=str(shared_table("adult-test.csv")))
 
 
 def test_adult() -> None:

@@ -35,7 +35,7 @@ def test_each_row_is_in_exactly_one_part(
 
 
 def test_sizes_are_shares_of_all_rows() -> None:
-    config = DataConfig(validation_fraction=0.25, test_fraction=0.1)
+    config = DataConfig(validation_fraction=0.25, test=0.1)
     split = split_rows(np.zeros(1000, np.float64), config)
     assert (len(split.train), len(split.validation), len(split.test)) == (650, 250, 100)
 
@@ -47,7 +47,7 @@ WIDE_AND_MODELS = [(30, 15), (1000, 5), (10_000, 1)]
 def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_models: int) -> None:
     y, auto = (
         np.zeros(500, np.float64),
-        DataConfig(folds="auto", validation_fraction=None, test_fraction=0.0),
+        DataConfig(folds="auto", validation_fraction=None, test=0.0),
     )
     by_cost = split_rows(y, replace(auto, folds_by_cost=True), n_columns=n_columns)
     assert (len(by_cost.folds) or 1) == n_models
@@ -58,7 +58,7 @@ def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_mod
 
 
 def test_a_test_table_leaves_all_rows_to_training_and_validation() -> None:
-    split = split_rows(np.zeros(1000, np.float64), DataConfig(test_path="test.csv"))
+    split = split_rows(np.zeros(1000, np.float64), DataConfig(test="test.csv"))
     assert (len(split.train), len(split.validation), len(split.test)) == (800, 200, 0)
 
 
@@ -144,6 +144,6 @@ def test_what_is_no_number_of_rows_is_refused(sweep_rows: float) -> None:
 def test_of_many_rows_a_tenth_judges(
     folds: object, fraction: float | None, n_rows: int, n_judged: int
 ) -> None:
-    config = DataConfig(folds=folds, validation_fraction=fraction, test_fraction=0.0)
+    config = DataConfig(folds=folds, validation_fraction=fraction, test=0.0)
     split = split_rows(np.arange(n_rows) % 2, config)
     assert (len(split.validation), len(split.train)) == (n_judged, n_rows - n_judged)

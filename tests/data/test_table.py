@@ -126,8 +126,8 @@ def test_the_digest_knows_content_and_split_but_not_the_place(
     others = [
         table(*rows, n_times=10, split_seed=1),
         table(*rows, n_times=10, validation_fraction=0.3),
-        table(*rows, n_times=10, test_fraction=0.3),
-        table(*rows, n_times=10, test_path=str(moved)),
+        table(*rows, n_times=10, test=0.3),
+        table(*rows, n_times=10, test=str(moved)),
         table(*rows, n_times=10, task=Task.regression),
         table(*rows, n_times=10, target="a"),
     ]
@@ -139,9 +139,7 @@ def test_the_digest_knows_content_and_split_but_not_the_place(
 def test_a_test_table_of_its_own(table: WriteTable, tmp_path: Path) -> None:
     # Columns in another order, one more, categories and labels never seen, cells missing.
     (tmp_path / "test.csv").write_text("y,extra,c,n\nv,1,new,?\nu,2,,100\n,3,a,1\n")
-    config = table(
-        "n,c,y", "1,a,u", "2,b,v", "?,a,u", n_times=20, test_path=str(tmp_path / "test.csv")
-    )
+    config = table("n,c,y", "1,a,u", "2,b,v", "?,a,u", n_times=20, test=str(tmp_path / "test.csv"))
     data, test = load_dataset(config), load_test(config)
     assert len(data.train) + len(data.validation) == 60
     assert test.y.tolist() == [1, 0]

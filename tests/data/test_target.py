@@ -140,5 +140,5 @@ def test_a_later_table_is_read_as_the_training_table_was(table: WriteTable, tmp_
     later = tmp_path / "later.csv"
     later.write_text('a,y\n1,"7,250 kg"\n2,8\n3,n/a\n')  # by itself it would be 7250
     lines = [f'{i},"{i},5 kg"' for i in range(30)]
-    test = load_test(table("a,y", *lines, detect_target=True, test_path=str(later)))
+    test = load_test(table("a,y", *lines, detect_target=True, test=str(later)))
     assert test.y.tolist() == [7.25, 8.0]

@@ -35,7 +35,7 @@ def loaded(folder: Path, frame: pd.DataFrame, **settings: Any) -> Dataset:
         DataKind.csv,
         str(folder / "t.csv"),
         TARGET,
-        **{"detect": True, "folds": 5, "test_fraction": 0.0, "combine": [BY_SHOP], **settings},
+        **{"detect": True, "folds": 5, "test": 0.0, "combine": [BY_SHOP], **settings},
     )
     return load_dataset(config)
 

@@ -134,7 +134,7 @@ def test_truth_values_may_be_given_as_numbers(
 def test_a_target_of_truth_values_may_be_given_as_numbers() -> None:
     column = pd.Series([True, False, True, True])
     target = decide_target(column, "y", Task.auto)
-    assert target.encode(column.astype(float), "data.test_path").tolist() == [1, 0, 1, 1]
+    assert target.encode(column.astype(float), "data.test").tolist() == [1, 0, 1, 1]
 
 
 @pytest.mark.parametrize("digits", [400, 5000])

@@ -97,7 +97,7 @@ def test_large_labels_with_missing_ones_stay_exact(table: WriteTable) -> None:
 def test_a_test_table_is_read_as_the_training_table(coded: DataConfig, tmp_path: Path) -> None:
     later = tmp_path / "later.csv"
     later.write_text("code,a,y\n1,5,u\n1,6,v\n")  # on its own, a column of numbers
-    coded.test_path = str(later)
+    coded.test = str(later)
     test = load_test(coded)
     assert test.rows.codes[:, 0].tolist() == [1, 1]
 
@@ -106,7 +106,7 @@ def test_labels_of_a_test_table_are_as_they_are_written(table: WriteTable, tmp_p
     config = table("a,y", "1,1", "2,01", n_times=30, **DETECT)
     later = tmp_path / "later.csv"
     later.write_text("a,y\n1,1\n2,1\n")
-    config.test_path = str(later)
+    config.test = str(later)
     assert load_test(config).y.tolist() == [1, 1]
     later.write_text("a,y\n1,1\n2,001\n")
     with pytest.raises(ConfigError, match=r"'001', which is none of the classes .*\(01, 1\)"):

@@ -125,8 +125,11 @@ class Records:
         return run
 
     def trial_runs(self) -> dict[int, Run]:
-        """The run of each trial; a trial with two fails the test."""
-        runs = [run for run in self.runs() if "automl.trial" in run.data.tags]
+        """The run of each trial of the study itself; a trial with two fails the test."""
+        tags = [run.data.tags for run in self.runs()]
+        refits = {each["automl.study"] for each in tags if each.get("automl.kind") == "refit"}
+        own = [run for run in self.runs() if run.data.tags["automl.study"] not in refits]
+        runs = [run for run in own if "automl.trial" in run.data.tags]
         by_number = {int(run.data.tags["automl.trial"]): run for run in runs}
         assert len(by_number) == len(runs), "a trial has more than one run"
         return by_number

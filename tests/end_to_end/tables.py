@@ -16,9 +16,9 @@ MEMBERS = (
 """One of each family."""
 AUTO = (
     *("model=auto", "space=auto", "data=csv", "data.path=wine.csv", f"data.target={TARGET}"),
-    *("data.folds=1", "data.test_fraction=0.2", "study.n_trials=4", "study.portfolio=none"),
+    *("data.folds=1", "data.test=0.2", "study.n_trials=4", "study.portfolio=none"),
     *("training.epochs=12", "devices=host", "pruner=none", f"study.enqueue=[{','.join(MEMBERS)}]"),
-    "study.refit=none",
+    "study.finish=[ensemble,plots]",
 )
 
 

@@ -21,7 +21,7 @@ def test_a_trial_goes_on_from_a_bucket_and_no_credential_is_stored(
     with bucket_of(kind, tmp_path_factory.mktemp("home")) as bucket:
         program.environment |= bucket.environment
         killed = program.start(
-            *("study.name=kept", "study.n_trials=1", f"study.checkpoints='{bucket.url}'"),
+            *("study.name=kept", "study.n_trials=1", f"study.checkpoint_copies='{bucket.url}'"),
             *(
                 *objective_words("waits_half_way"),
                 "devices=host",

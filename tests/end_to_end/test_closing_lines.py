@@ -120,7 +120,7 @@ def test_over_any_family_ensemble_refit_and_scores_follow_in_this_order(
 @pytest.mark.slow
 def test_of_several_metrics_it_says_why_there_is_no_ensemble(folder: Path, call: Call) -> None:
     families = ("model=auto", "space=auto", "model.families=[mlp]")
-    done = call(*FEW, *families, "study.metric=[val_loss,val_error]", "tracking.store=none")
+    done = call(*FEW, *families, "study.metric=[val_loss,val_error]", "tracking.uri=none")
     assert (done.code, done.stderr) == (0, "")
     assert end_of(done.stdout) == [
         "scoring trial # on test rows",

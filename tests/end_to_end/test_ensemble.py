@@ -75,10 +75,10 @@ def test_of_one_family_it_is_made_by_command_alone_and_later_commands_take_it(
 def test_none_where_none_is_wanted_and_one_that_cannot_be_written_is_said_and_made_later(
     folder: Path, call: Call
 ) -> None:
-    assert "ensemble" not in call(*AUTO, "study.ensemble=none").stdout
+    assert "ensemble" not in call(*AUTO, "study.finish=none").stdout
     file = folder / "studies" / "a" / "ensemble.pt"
     file.mkdir()  # refused, were it there already
-    done = call("resume", "study.name=a", "study.ensemble=auto", "study.n_trials=4")
+    done = call("resume", "study.name=a", "study.finish=auto", "study.n_trials=4")
     assert done.code == 0, done.stderr
     assert "no ensemble was made (" in done.stdout
     assert "make it with: python -m automl ensemble study.name=a" in done.stdout

@@ -131,7 +131,7 @@ def test_a_part_of_the_rows_is_compared_with_parts_of_it(study: Records, call: C
 @pytest.mark.slow
 def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: Path) -> None:
     frame = write_table(folder / "later.csv", seed=9, n_rows=80)
-    done = call("evaluate", *MOVED, "data.test_path=later.csv")
+    done = call("evaluate", *MOVED, "data.test=later.csv")
     assert (done.code, done.stderr) == (0, "")
     assert "t: 80 rows no sweep saw (of later.csv)\n" in done.stdout
     (event,) = evaluations(study)
@@ -200,9 +200,9 @@ def test_a_store_that_is_down_gets_them_later(study: Records, call: Call, folder
         (("evaluate.trials=[1,1]",), "evaluate.trials=[1, 1]: names a trial twice"),
         (("evaluate.n_resamples=10",), "evaluate.n_resamples=10: must be at least 100"),
         (("data.split_seed=1",), "data.path=table.csv is not what trial"),
-        (("data.test_path=absent.csv",), "data.test_path=absent.csv: there is no such file"),
-        (("data.test_path=copy.csv",), "data.test_path=copy.csv: 250 of its 500 rows are rows"),
-        (("data.test_path=short.csv",), "data.test_path=short.csv: The table lacks the columns c"),
+        (("data.test=absent.csv",), "data.test=absent.csv: there is no such file"),
+        (("data.test=copy.csv",), "data.test=copy.csv: 250 of its 500 rows are rows"),
+        (("data.test=short.csv",), "data.test=short.csv: The table lacks the columns c"),
     ],
 )
 def test_refused_before_anything_is_written(
@@ -277,9 +277,9 @@ def test_a_study_that_had_a_test_table_and_has_it_no_more(folder: Path, call: Ca
     write_table(folder / "table.csv")
     write_table(folder / "test.csv", seed=1, n_rows=60)
     words = ("study.name=t", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
-    assert call(*words, "data.test_path=test.csv", *FEW).code == 0
+    assert call(*words, "data.test=test.csv", *FEW).code == 0
     assert "t: 60 rows no sweep saw (of test.csv)" in call("evaluate", "study.name=t").stdout
-    done = call("evaluate", "study.name=t", "data.test_path=null")
+    done = call("evaluate", "study.name=t", "data.test=none")
     assert (done.code, done.stderr) == (0, "")
     assert "t: 100 rows of validation, by which trials were chosen" in done.stdout
     assert "the scores flatter them" in done.stdout

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 WORDS = (
     *("study.name=f", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y"),
-    *("data.folds=3", "data.test_fraction=0", "space.width=8", "space.depth=1"),
+    *("data.folds=3", "data.test=0", "space.width=8", "space.depth=1"),
     *("study.n_trials=4", "training.epochs=9", "sampler=random", "devices=host"),
 )
 
@@ -80,7 +80,7 @@ def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
     assert metrics["out_of_fold_loss"] == pytest.approx(best.value, rel=1e-5)
     assert "test_loss" not in metrics
     later = write_table(study.path.parents[1] / "later.csv", seed=9, n_rows=80)
-    done = call("evaluate", "study.name=f", "data.test_path=later.csv")
+    done = call("evaluate", "study.name=f", "data.test=later.csv")
     assert "f: 80 rows no sweep saw (of later.csv)\n" in done.stdout
     shown = [event for event in study.events() if isinstance(event, ModelsEvaluated)][-1].scores[
         name

@@ -60,7 +60,7 @@ def test_a_long_tmpdir_is_followed_though_no_socket_can_lie_there(
     program.environment["TMPDIR"] = str(long)
     done = program.run(
         *("study.name=long", "study.n_trials=1", "execution=workers", "devices=host"),
-        *("tracking.store=none", *objective_words("says_where_it_may_write")),
+        *("tracking.uri=none", *objective_words("says_where_it_may_write")),
     )
     assert (done.code, done.stderr) == (0, "")
     (said,) = (program.folder / "studies" / "long").glob("checkpoints/*/temporary")

@@ -53,7 +53,7 @@ def test_trials_wait_while_the_gpus_are_full(
 def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
     program: Program, call: Call, nvml_stub: NvmlStub
 ) -> None:
-    named = ("study.name=waits", "tracking.store=none")
+    named = ("study.name=waits", "tracking.uri=none")
     done = program.run(*named, "study.n_trials=1", "training.epochs=1", "devices=host")
     assert (done.code, done.stderr) == (0, "")
     for uuid in (SMALL, LARGE):

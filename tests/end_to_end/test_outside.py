@@ -91,7 +91,7 @@ def test_a_sweep_waits_for_trials_outside_and_runs_what_is_given_back(program: P
     sweep = program.start(
         *(NAME, "study.n_trials=4", "space={x: {low: 0.0, high: 1.0}}", "devices=host"),
         *("objective=python", f"objective.target={OBJECTIVES}:reports_until_told", "pruner=none"),
-        *("admission.max_concurrent_trials=1", "tracking.store=none"),
+        *("admission.max_concurrent_trials=1", "tracking.uri=none"),
     )
     sweep.wait_until(lambda: records.n_lines() > 3, "a trial that reports")
     out, back = asked(program, "n=2")

@@ -49,7 +49,7 @@ def test_a_sweep_uses_all_nodes_and_loses_nothing_with_an_agent(
     sweep = program.start_module(
         "automl",
         *words,
-        "tracking.store=none",
+        "tracking.uri=none",
         *of_ray(program, cluster),
         *objective_words("counts"),
     )
@@ -77,7 +77,7 @@ def test_a_sweep_that_is_killed_leaves_nothing_on_the_nodes_and_goes_on(
     program: Program, cluster: Any
 ) -> None:
     records = Records(program.folder, "killed")
-    words = ("study.name=killed", "study.n_trials=4", "tracking.store=none")
+    words = ("study.name=killed", "study.n_trials=4", "tracking.uri=none")
     sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
     sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
     ours = {child.pid for agent in agents() for child in agent.children(recursive=True)}
@@ -122,7 +122,7 @@ def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
     monkeypatch.setenv(name, value)
     program.environment[name] = value
     records = Records(program.folder, "faulty")
-    words = ("study.name=faulty", "study.n_trials=6", "tracking.store=none")
+    words = ("study.name=faulty", "study.n_trials=6", "tracking.uri=none")
     with ray_cluster(2) as cluster:
         sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.process.wait(300)
@@ -137,7 +137,7 @@ def test_a_sweep_ends_well_on_a_ray_that_loses_or_delays_calls(
 @pytest.mark.slow
 def test_small_trials_train_in_packs(program: Program, cluster: Any) -> None:
     words = ("study.name=packs", "study.n_trials=24", "training.epochs=3", "data=disc")
-    there = ("tracking.store=none", "sampler=random", *of_ray(program, cluster))
+    there = ("tracking.uri=none", "sampler=random", *of_ray(program, cluster))
     done = program.start(*words, *there).wait()
     assert (done.code, trouble(done)) == (0, "")
     assert "packs: 24 finished" in done.stdout

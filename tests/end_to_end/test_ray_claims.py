@@ -99,7 +99,7 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
     seen = nvml_stub.environment({"PYTHONPATH": str(ROOT)})
     with cluster_of(seen, num_gpus=2) as cluster, other_job(cluster.address) as job:
         sweep = program.start(
-            *("study.name=claims", "study.n_trials=3", "tracking.store=none"),
+            *("study.name=claims", "study.n_trials=3", "tracking.uri=none"),
             *(
                 *ON_RAY,
                 "devices=nvml",
@@ -123,7 +123,7 @@ def test_a_sweep_trains_on_no_more_of_the_cpus_than_it_holds(program: Program) -
     records = Records(program.folder, "shares")
     with cluster_of({}, num_gpus=1, num_cpus=1) as cluster, other_job(cluster.address) as job:
         sweep = program.start(
-            *("study.name=shares", "study.n_trials=3", "tracking.store=none"),
+            *("study.name=shares", "study.n_trials=3", "tracking.uri=none"),
             *(
                 *ON_RAY,
                 "devices=host",

@@ -44,7 +44,7 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         (monitor,) = (p for p in of_cluster(address) if is_of(p, "autoscaler/_private/monitor.py"))
         monitor.suspend()
         sweep = program.start(
-            *("study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.store=none"),
+            *("study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.uri=none"),
             *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
             *objective_words("ends_when_told"),
         )

@@ -36,7 +36,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
     """The sweep was started there; the other node lives on. Without its machine: Ray's processes
     alone are killed, and the sweep is not, which says so and ends."""
     records = Records(program.folder, "headless")
-    words = ("study.name=headless", "study.n_trials=600", "tracking.store=none")
+    words = ("study.name=headless", "study.n_trials=600", "tracking.uri=none")
     with ray_cluster(2) as cluster:
         sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")
@@ -65,7 +65,7 @@ def test_when_the_head_is_killed_nothing_is_left_and_the_study_goes_on(
 def test_a_head_that_is_stopped_for_a_while_delays_and_loses_nothing(program: Program) -> None:
     """Nobody can tell it from one that works: its kernel answers."""
     records = Records(program.folder, "delayed")
-    words = ("study.name=delayed", "study.n_trials=30", "tracking.store=none")
+    words = ("study.name=delayed", "study.n_trials=30", "tracking.uri=none")
     with ray_cluster(2) as cluster:
         sweep = program.start(*words, *of_ray(program, cluster), *objective_words("counts"))
         sweep.wait_until(lambda: records.n_lines() > 12, "some reports")

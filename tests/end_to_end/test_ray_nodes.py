@@ -24,7 +24,7 @@ pytestmark = [
 WORDS = (
     "study.name=refused",
     "study.n_trials=2",
-    "tracking.store=none",
+    "tracking.uri=none",
     *objective_words("counts"),
 )
 

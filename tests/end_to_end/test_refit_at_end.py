@@ -105,7 +105,9 @@ def test_interrupted_it_leaves_the_ensemble(table: Path, program: Program, call:
 
 
 def test_where_it_is_not_wanted_nothing_is_said_of_it(table: Path, call: Call) -> None:
-    done = call(*BY_ITSELF, "study.refit=none", "study.n_trials=2", "training.epochs=2")
+    done = call(
+        *BY_ITSELF, "study.finish=[ensemble,plots]", "study.n_trials=2", "training.epochs=2"
+    )
     assert (done.code, done.stderr) == (0, "")
     assert "ensemble: studies/a/ensemble.pt" in done.stdout
     assert "trained again" not in done.stdout

@@ -67,7 +67,7 @@ def test_of_folds_it_is_evaluated_and_released_by_the_models_that_never_saw_a_ro
     folder: Path, call: Call
 ) -> None:
     wine_like()[:150].to_csv("wine.csv", index=False)
-    words = ("data.folds=2", "data.test_fraction=0", "study.name=a")
+    words = ("data.folds=2", "data.test=0", "study.name=a")
     assert call(*AUTO, *words).code == 0
     study = Records(folder, "a")
     made = read_study(study.path).ensemble

@@ -75,7 +75,7 @@ ASHA = (
     "devices=host",
     "execution=inline",
     "admission.max_concurrent_trials=1",
-    "tracking.store=none",
+    "tracking.uri=none",
     *objective_words("counts"),
 )
 
@@ -118,7 +118,7 @@ def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: 
     words = (
         "devices=host",
         "execution=inline",
-        "tracking.store=none",
+        "tracking.uri=none",
         *objective_words("says_where_it_may_write"),
     )
     done = call(*words, "study.name=flat", "study.n_trials=40", "study.stop_gain=0.01")

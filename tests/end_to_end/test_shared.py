@@ -244,7 +244,7 @@ def test_with_a_bucket_trials_go_on_elsewhere_from_their_checkpoints(
     machines: Machines, tmp_path: Path
 ) -> None:
     """The machines share no folder but that."""
-    n_trials, bucket = 20, f"study.checkpoints=file://{tmp_path}/bucket"
+    n_trials, bucket = 20, f"study.checkpoint_copies=file://{tmp_path}/bucket"
     words = machines.words(n_trials, bucket, "training.checkpoint_every_seconds=0")
     killed = machines["a"].start(*words)
     records = machines.records("a")
@@ -402,7 +402,7 @@ def test_a_database_that_is_stopped_keeps_no_sweep_from_its_end(
     machines: Machines, postgres: Server
 ) -> None:
     """It still has its connections, and never answers."""
-    words = machines.words(60, "study.grace_seconds=5", "tracking.store=none")
+    words = machines.words(60, "study.grace_seconds=5", "tracking.uri=none")
     sweep = machines["a"].start(*words)
     records = machines.records("a")
     sweep.wait_until(lambda: len(records.losses()) >= 3, "it reports")

@@ -26,7 +26,7 @@ WORDS = (
     "admission.max_concurrent_trials=1",
     "devices=host",
     "pruner=none",
-    "tracking.store=none",
+    "tracking.uri=none",
 )
 
 
@@ -46,7 +46,7 @@ def test_a_running_sweep_does_what_commands_ask_for(program: Program, call: Call
     assert "trial " in ask("enqueue", "params={x: 0.25}").stdout
     refused = ask("enqueue", "params={x: 7.0}")
     assert refused.code == 2
-    assert "params.x=7.0: must be numbers from 0.0 to 1.0 (space.x)" in refused.stderr
+    assert "params.x=7.0: must be numbers 0.0..1.0 (space.x)" in refused.stderr
     assert "outside=true" in refused.stderr
     far = ask("enqueue", "params={x: 7.0}", "outside=true")
     number = int(far.stdout.split()[1].rstrip(":"))
@@ -90,7 +90,7 @@ def test_commands_reach_the_sweeps_of_a_shared_study_from_any_machine(
         *machines.shared(6),
         *("objective=python", f"objective.target={OBJECTIVES}:reports_until_told"),
         *("space={x: {low: 0.0, high: 1.0}}", "admission.max_concurrent_trials=1"),
-        *("tracking.store=none", "sampler=random"),
+        *("tracking.uri=none", "sampler=random"),
     )
     known = ("study.name=shared", f"study.storage='{database}'")
     records = {name: machines.records(name) for name in "ab"}

@@ -64,7 +64,7 @@ def test_all_rows_train_and_judge_and_the_score_is_called_out_of_fold(study: Rec
 
 
 def test_a_test_part_is_kept_and_scored_where_it_is_asked_for(study: Records, call: Call) -> None:
-    kept = ("data.test_fraction=0.25", "model.families=[linear]", "study.n_trials=1")
+    kept = ("data.test=0.25", "model.families=[linear]", "study.n_trials=1")
     done = call("study.name=kept", *TABLE, *WORDS, *kept)
     assert (done.code, done.stderr) == (0, "")
     assert "180 train and judge, 60 test" in done.stdout
@@ -95,7 +95,7 @@ def test_a_release_goes_on_with_the_out_of_fold_score(study: Records, call: Call
     assert "2 of 5: refit" not in call("release", "study.name=t").stdout, "done before"
     # Rows that come later compare the two.
     mixed_frame(2, n_rows=80, seed=5).to_csv("late.csv", index=False)
-    late = call("release", "study.name=t", "data.test_path=late.csv")
+    late = call("release", "study.name=t", "data.test=late.csv")
     assert (late.code, late.stderr) == (0, "")
     assert "version 1 of t, champion" in late.stdout
     kinds = [event.kind for event in study.events() if isinstance(event, ModelsEvaluated)]

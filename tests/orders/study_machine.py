@@ -194,7 +194,7 @@ class StudyMachine(RuleBasedStateMachine):
         self.model = Reference(name, Settings(n_trials, {"x": X}))
         self.go_on, self.is_outside_study, self.has_runs = (), kind == "ask", has_runs
         words = [*WORDS, f"study.n_trials={n_trials}"]
-        words += [] if has_runs else ["tracking.store=none"]
+        words += [] if has_runs else ["tracking.uri=none"]
         if kind == "ask":
             self.do("ask", words[2], words[-1], f"study.n_trials={n_trials}", "sampler=random")
         elif kind == "sweep":

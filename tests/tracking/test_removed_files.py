@@ -1,4 +1,4 @@
-"""What MLflow keeps of trials whose files the sweep has removed (`tracking.keep_best`)."""
+"""What MLflow keeps of trials whose files the sweep has removed (`study.keep_best`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.tracking.conftest import Shown
 from tests.tracking.deliveries import deliver
 from tests.tracking.scenes import BEGUN, sweep_started, trial, write, write_checkpoint
 
-SETTINGS = {"tracking.keep_best": "1"}
+SETTINGS = {"study.keep_best": "1"}
 
 
 def end_trial(study: Path, number: int) -> None:

@@ -25,7 +25,7 @@ from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterv
 WORSE = "worse"
 _NO_ROWS = (
     "there are no rows that it has not seen; register it again with some that came later: "
-    "data.test_path=FILE"
+    "data.test=FILE"
 )
 
 
@@ -78,7 +78,7 @@ def choose_alias(
             CHALLENGER,
             f"nobody knows whether {champion_words}, the champion, has seen its rows "
             f"({unseen.words}); register both with the same rows that came later than either: "
-            "data.test_path=FILE",
+            "data.test=FILE",
         )
     comparison = compare()
     if isinstance(comparison, str):

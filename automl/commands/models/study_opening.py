@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import Config, StudyConfig, TrackingStore
+from automl.config import Config, StudyConfig
 from automl.errors import AutoMLError, StudyInUseError
 from automl.record.event_log import EventLog
 from automl.record.study_directory import StudyDirectory, StudyPlace, study_command
@@ -81,7 +81,7 @@ def record_evaluation(event: ModelsEvaluated | ExportTuned, config: Config) -> b
 def deliver_evaluation(directory: Path, config: Config, place: StudyPlace | None, say: Say) -> None:
     """Deliver the study's events to MLflow, if results go there. Raises AutoMLError, with the
     remedy."""
-    if config.tracking.store is TrackingStore.none:
+    if not config.tracking.uses_mlflow:
         return
     ref = None if place is None else StudyRef(place.study_uuid, place.name, place.former_names)
     try:

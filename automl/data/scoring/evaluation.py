@@ -135,6 +135,9 @@ def _at_most(part: DatasetPart, n_rows: int) -> DatasetPart:
 
 
 CONFIDENCE = 0.95
+N_RESAMPLES = 1000
+"""Number of bootstrap samples that the intervals are computed from. With fewer than 100 the ends of
+a 95 % interval are seldom samples."""
 _CELLS_AT_ONCE = 2**20
 """Largest number of sample weights that are held at once, 8 bytes each."""
 
@@ -277,14 +280,14 @@ class EvaluationRows:
 
 
 def open_evaluation(
-    config: DataConfig, own_test_path: str | None, loss: ValueLoss = SQUARED_ERROR
+    config: DataConfig, own_test: str | None, loss: ValueLoss = SQUARED_ERROR
 ) -> EvaluationRows:
     """Return the rows to score on, by the present `config`.
 
-    `own_test_path` is the value of `data.test_path` when the study was searched, which decides how
-    its table is split. Raises ConfigError for a table that cannot be used, or does not match.
+    `own_test` is the value of `data.test` when the study was searched, which decides how its table
+    is split. Raises ConfigError for a table that cannot be used, or does not match.
     """
-    found = load_dataset_with_test(config, own_test_path)
+    found = load_dataset_with_test(config, own_test)
     dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
     if config.test_path is not None:
         source = f"of {config.test_path}"
@@ -398,7 +401,6 @@ def validation_part(
     """
     if config.kind is DataKind.disc:
         return make_disc(config.n_validation, config.split_seed, DiscPart.validation), DISC_CLASSES
-    config = replace(config, split_to=None)
     from automl.data.split import split_rows
     from automl.data.tables.table_sources import load_digits_source, load_table_source
 

@@ -114,7 +114,7 @@ def load_table_source(config: DataConfig) -> TableSource:
 def read_test_table(
     config: DataConfig, target: TargetColumn, verbatim: Sequence[str]
 ) -> tuple[pd.DataFrame, Targets, str]:
-    """Return the rows of `data.test_path` that have a target, their `y`, and the file's digest.
+    """Return the rows of `data.test` that have a target, their `y`, and the file's digest.
 
     The columns `verbatim` hold codes, which are read as they are written. The digest is in hex.
     Raises ConfigError for a table without targets, or with unknown ones.
@@ -129,18 +129,18 @@ def read_test_table(
         raise file.error(
             f"no row has a value of {target.name}: give a test table with targets{large}."
         )
-    return frame, target.encode(frame[target.name], "data.test_path"), file.digest()
+    return frame, target.encode(frame[target.name], "data.test"), file.digest()
 
 
 def open_test_table(config: DataConfig) -> TableFile:
-    """Return the table of `data.test_path`, its header checked. Raises ConfigError."""
+    """Return the table of `data.test`, its header checked. Raises ConfigError."""
     assert config.path is not None, "checked by DataConfig"
     assert config.target is not None, "checked by DataConfig"
     assert config.test_path is not None, "asked for only where it is set"
-    file = TableFile.at("data.test_path", config.test_path)
+    file = TableFile.at("data.test", config.test_path)
     if file.path.samefile(TableFile.at("data.path", config.path).path):
         raise file.error(
-            "is the training table itself: give other rows, or keep some by data.test_fraction=0.2."
+            "is the training table itself: give other rows, or keep some by data.test=0.2."
         )
     file.check_target(config.target)
     return file
@@ -272,7 +272,7 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
                 write_durably(path, text)
     except OSError as error:
         raise ConfigError(
-            f"data.split_to={folder}: cannot be written ({error.strerror}): name another folder."
+            f"to={folder}: cannot be written ({error.strerror}): name another folder."
         ) from error
 
 
@@ -292,6 +292,6 @@ def _holds_other_rows(path: Path) -> ConfigError:
     """Return the error for a file of that name, which may be a table of the user's, even
     `data.path` itself."""
     return ConfigError(
-        f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
+        f"to={path.parent}: {path.name} is there and holds something else, which is "
         "not written over: name another folder, or move that file away."
     )

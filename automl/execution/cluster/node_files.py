@@ -2,8 +2,8 @@
 
 A node that does not share the study's folder has a folder of its own that looks like the study's. A
 trial's stored files go to the node before the trial begins; its checkpoints come back before they
-count as written, and all else that it wrote comes with its outcome. With `study.checkpoints` the
-checkpoints go to that store instead, and to the sweep with the outcome.
+count as written, and all else that it wrote comes with its outcome. With `study.checkpoint_copies`
+the checkpoints go to that store instead, and to the sweep with the outcome.
 
 The working directory goes to the nodes as the user's code, without studies, MLflow's stores,
 virtual environments, caches, version control, and files that mostly hold credentials (`.env` and

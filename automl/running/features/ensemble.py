@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from automl.config import AutoSetting, Config, ObjectiveKind, check_setting
+from automl.config import Config, Finish, ObjectiveKind, check_setting
 from automl.errors import AutoMLError
 from automl.execution.child_calls import AnsweringProcess, NoAnswerError, call_in_child
 from automl.models.model_file import (
@@ -98,7 +98,7 @@ def make_ensemble(
     model_paths = {n: str(file) for n, file in models.items() if file.exists()}
     if len(model_paths) < MIN_ENSEMBLE_MODELS:
         return None
-    draws = prepared.config.study.plots is AutoSetting.auto and (draws or files.plots.exists())
+    draws = prepared.config.study.finishes_with(Finish.plots) and (draws or files.plots.exists())
     plots = str(files.plots) if draws else None
     job = EnsembleFileJob(
         str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
@@ -269,7 +269,7 @@ def can_preview_ensemble(prepared: PreparedStudy) -> bool:
     if prepared.config.study.metrics.are_several:
         return False
     is_small = len(dataset.judged) * dataset.n_outputs <= MAX_NUMBERS
-    return is_small and prepared.config.study.ensemble is AutoSetting.auto
+    return is_small and prepared.config.study.finishes_with(Finish.ensemble)
 
 
 def rebuild_wait_seconds(took_seconds: float) -> float:
@@ -312,7 +312,7 @@ class SweepEnsemble(SweepFeature):
         ensemble is wanted."""
         prepared = site.prepared()
         is_search = prepared.choice is not None and prepared.purpose.stands_alone
-        wanted = prepared.config.study.ensemble is AutoSetting.auto
+        wanted = prepared.config.study.finishes_with(Finish.ensemble)
         return cls(site) if is_search and wanted else None
 
     def look(self, view: SweepView) -> SweepView:

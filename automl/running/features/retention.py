@@ -1,6 +1,6 @@
 """Keeps the disk of a study from filling: removes the files of all but the best trials.
 
-Checkpoints beyond `tracking.keep_best` are removed. Trials that have not ended keep their files,
+Checkpoints beyond `study.keep_best` are removed. Trials that have not ended keep their files,
 from which they go on, and so do members of the ensemble. The event log says whose files are removed
 before they are, so that MLflow removes its copies, too.
 """
@@ -38,8 +38,8 @@ class CheckpointRetention(SweepFeature):
 
     @classmethod
     def make(cls, site: SweepSite) -> CheckpointRetention | None:
-        """Return what keeps the files of `tracking.keep_best` trials; None: of all."""
-        n_best, study = site.prepared().config.tracking.keep_best, site.study
+        """Return what keeps the files of `study.keep_best` trials; None: of all."""
+        n_best, study = site.prepared().config.study.keep_best, site.study
         if n_best is None:
             return None
 

@@ -54,7 +54,7 @@ class DatabaseStore:
         directory: StudyDirectory,
     ) -> None:
         self._config, self._shared, self.study = config, shared, study
-        self.peers = SharingSweeps(shared, study, directory, config.checkpoints)
+        self.peers = SharingSweeps(shared, study, directory, config.checkpoint_copies)
         self.machine = this_holder().host
         """The host's name, by which the database tells the machines of sweeps apart."""
 
@@ -185,7 +185,7 @@ class SharingSweeps:
             yield (
                 "trials that are taken over from a machine with another study.dir begin again: "
                 "their checkpoints are there; what they reported is not told twice "
-                "(study.checkpoints=s3://BUCKET/PATH keeps them where all machines see them)"
+                "(study.checkpoint_copies=s3://BUCKET/PATH keeps them where all machines see them)"
             )
 
     def settle(self, timeout_seconds: float) -> str | None:

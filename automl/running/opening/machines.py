@@ -95,7 +95,11 @@ class ThisMachine:
 
 def checkpoint_store(study: StudyConfig, study_uuid: str) -> CheckpointStore | None:
     """Return the store for copies of the study's checkpoints, or None if there is none."""
-    return None if study.checkpoints is None else CheckpointStore(study.checkpoints, study_uuid)
+    return (
+        None
+        if study.checkpoint_copies is None
+        else CheckpointStore(study.checkpoint_copies, study_uuid)
+    )
 
 
 def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:

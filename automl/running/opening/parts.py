@@ -17,7 +17,6 @@ from automl.config import (
     ExecutionKind,
     ObjectiveKind,
     StudyConfig,
-    TrackingStore,
 )
 from automl.devices.device_reader import DeviceReader, open_device_reader
 from automl.errors import ConfigError, StorageError, StudyInUseError
@@ -194,7 +193,7 @@ def open_sweep_parts(
         store.settle_uuid(place)
         # Delivery starts once the study has agreed, since it creates a missing MLflow database.
         delivery: DeliverySupervisor | NoDelivery = NoDelivery()
-        if config.tracking.store is TrackingStore.mlflow:
+        if config.tracking.uses_mlflow:
             scope = store.delivery_scope()
             delivery = DeliverySupervisor.start(
                 directory.path,

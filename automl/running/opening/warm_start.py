@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind, TrackingStore
+from automl.config import Config, DevicesKind, ExecutionKind, ObjectiveKind
 from automl.execution.worker_process import preload_fork_server
 from automl.models.family import family_of
 from automl.tracking.deliver.delivery import DelivererProcess, spawn_deliverer
@@ -31,7 +31,7 @@ def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
     has_workers = config.execution.kind in (ExecutionKind.auto, ExecutionKind.workers)
     if has_workers and not is_outside:
         preload_fork_server(*training_preloads(config), *_for_surveys(config))
-    if config.tracking.store is TrackingStore.none:
+    if not config.tracking.uses_mlflow:
         yield None
         return
     with spawn_deliverer(Path.cwd(), resolve_uri(config.tracking)) as deliverer:

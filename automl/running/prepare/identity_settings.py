@@ -6,11 +6,11 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
-from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
+from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig, default_test
 from automl.config.data import VALIDATION_FRACTION
 from automl.models.family import family_name, family_of
 from automl.record.trial_record import LIST_SEPARATOR
-from automl.running.prepare.resume_command import function_parts
+from automl.running.prepare.resume_command import function_parts, refit_settings
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 
@@ -36,13 +36,14 @@ def identity_settings(config: Config) -> dict[str, Any]:
     del identity["objective"]["file"], identity["objective"]["if_changed"]  # the file may move
     if config.study.repeats > 1:  # older studies have none
         identity["study"]["repeats"] = config.study.repeats
-    if config.refit.of is not None and config.refit.trial is None:
+    if config.refit is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = to_plain_values(config.data)
         # Tables may move. Their contents may not change.
-        del identity["data"]["path"], identity["data"]["test_path"]
-        del identity["data"]["split_to"]
+        del identity["data"]["path"]
+        if config.data.test_path is not None:
+            identity["data"]["test"] = default_test(config)
         # The findings of these settings are in the columns and folds, and in the data's digest.
         detected = ("detect", "detect_target", "detect_verbatim")
         combined = ("combine", "combine_three", "combine_target")
@@ -56,9 +57,6 @@ def identity_settings(config: Config) -> dict[str, Any]:
         identity["model"] = dict(family.identity())
         identity["training"] = to_plain_values(config.training)
         del identity["training"]["loader_workers"]  # no number of a trial depends on it
-        if config.training.loss != "quantile":
-            # No number of a trial depends on it, and older studies have none.
-            del identity["training"]["quantile"]
     return identity
 
 
@@ -88,16 +86,10 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    for own in ("copy", "relative_to", "n_edits", "new_name"):
+    for own in ("copy", "relative_to", "n_edits"):
         del settings["study"][own]
-    del settings["watch"], settings["warm"], settings["undo"], settings["which"]
     del settings["objective"]["parts"], settings["objective"]["if_changed"]
-    if config.refit.of is None:
-        del settings["refit"]
-    del settings["data"]["split_to"]
-    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
-    for after in (*after_sweeps, "enqueue", "stop", "ask", "tell", "delete", "archive", "restore"):
-        del settings[after]
+    settings["refit"] = refit_settings(config.refit)
     walk("", settings)
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))

@@ -122,7 +122,7 @@ class _StudyPreparation:
             bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
             "objective",
             "outside",
-            "needs a space: space='{temperature: {low: 20, high: 80}}'.",
+            "needs a space: space.temperature=20..80.",
         )
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:
@@ -218,7 +218,7 @@ class _StudyPreparation:
         study, training = self._config.study, self._config.training
         if self._config.data.kind is not DataKind.python:
             dataset = read_table(self._config.data, training.value_loss)
-            check_loss(training.loss, dataset.task)
+            check_loss(training.loss_name, dataset.task)
             check_counts(dataset)
             for metric in study.metrics.metrics:
                 check_metric(metric.name, metric.direction, dataset.task, training.value_loss)
@@ -233,7 +233,7 @@ class _StudyPreparation:
             "rows of any shape are for a network of your own: add model=python model.target=…",
         )
         facts = describe_user_data(self._config, plan)
-        check_loss(training.loss, facts.task)
+        check_loss(training.loss_name, facts.task)
         for metric in study.metrics.metrics:
             check_metric(metric.name, metric.direction, facts.task)
         return None, facts
@@ -243,7 +243,7 @@ class _StudyPreparation:
         family, training = self._family, self._config.training
         family.check_space(space.names)
         if dataset is not None and family.weighs_classes:
-            check_class_weight(space.names, training.loss, dataset.task)
+            check_class_weight(space.names, training.loss_name, dataset.task)
         if not family.uses_torch:
             kind, choose = self._config.devices.kind, self._config.devices.choose
             rule = f"model={family_name(family)} trains on the CPU alone: leave it out."

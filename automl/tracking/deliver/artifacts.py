@@ -164,7 +164,7 @@ def add_own_files(update: RunUpdate, study: Path, number: int, keep: KeepCheckpo
 def without_removed_files(update: RunUpdate, study: Path, settings: Mapping[str, str]) -> RunUpdate:
     """Return the update without checkpoints that the sweep has removed since, because it keeps only
     those of the best trials."""
-    if "tracking.keep_best" not in settings:
+    if "study.keep_best" not in settings:
         return update
     return replace(update, artifacts=[p for p in update.artifacts if (study / p).exists()])
 

@@ -2,7 +2,7 @@
 
 This module never imports mlflow, and never waits for it while trials run. The process
 (`process.py`) reads the event log by itself and reports only its progress and its troubles. A
-process that dies is started again. With `tracking.store=none` a `NoDelivery` takes the place; the
+process that dies is started again. With `tracking.uri=none` a `NoDelivery` takes the place; the
 event log keeps all that MLflow would get.
 """
 
@@ -450,7 +450,7 @@ def _write_line(process: DelivererProcess, line: str) -> None:
 
 
 class NoDelivery:
-    """A `DeliverySupervisor` that delivers nothing, for `tracking.store=none`."""
+    """A `DeliverySupervisor` that delivers nothing, for `tracking.uri=none`."""
 
     def address(self) -> None:
         """Return None: no address shows the runs."""

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from automl.config import (
-    AutoSetting,
     Config,
     DataConfig,
     DataKind,
     ExecutionKind,
 )
-from automl.config.commands import TRAIN_ROWS
+from automl.config.command_arguments import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.family import Family
@@ -82,8 +81,8 @@ def test_it_is_for_one_hold_out_of_a_table_over_any_family(prepared: PreparedStu
     assert wants_sweep_refit(prepared)
     assert not reason_against_refit(prepared)
     for parts in (
-        {"study": {"refit": AutoSetting.none}},
-        {"study": {"ensemble": AutoSetting.none}},
+        {"study": {"finish": ["ensemble", "plots"]}},
+        {"study": {"finish": ["refit", "plots"]}},
         {"refit": {"rows": TRAIN_ROWS}},
         {"data": {"kind": DataKind.digits, "path": None, "target": None}},
     ):

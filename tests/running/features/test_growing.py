@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from automl.api.study_handle import compose_for_call
-from automl.config import AutoSetting
 from automl.models.model_file import EnsembleFileJob, EnsembleQueryResult
 from automl.models.predictor import load
 from automl.record.study_files import StudyFiles
@@ -137,7 +136,7 @@ def test_where_its_process_was_killed_another_writes_it(
 
 
 def test_a_study_that_wants_no_ensemble_grows_none(prepared: PreparedStudy, tmp_path: Path) -> None:
-    study = replace(prepared.config.study, ensemble=AutoSetting.none)
+    study = replace(prepared.config.study, finish="none")
     unwanted = replace(prepared, config=replace(prepared.config, study=study))
     with closing(GrowingEnsemble(unwanted, tmp_path)) as growing:
         assert not growing.can_grow

@@ -16,7 +16,7 @@ REFUSED = {
     "data=csv data.path=none.csv data.target=y": "data.path=none.csv: there is no such file",
     "data=csv data.path=. data.target=y": "data.path=.: is a folder",
     "data=csv data.path=empty.csv data.target=y": "data.path=empty.csv: is empty",
-    "data=csv data.path=t.csv data.target=y data.test_path=no.csv": "data.test_path=no.csv: there",
+    "data=csv data.path=t.csv data.target=y data.test=no.csv": "data.test=no.csv: there",
     f"{PYTHON}none.py:train": "objective.target=none.py:train: there is no file none.py",
     f"{PYTHON}no_such_module:train": "there is no module no_such_module",
     f"{COMMAND}no-such-program": "there is no program no-such-program on the PATH",
@@ -30,8 +30,8 @@ REFUSED = {
     "study.metric=[val_loss,val_los]": "study.metric=val_los: unknown here; the objective reports,",
     "study.metric=memory_peak": "a trial measures it by itself",
     "study.metric=[val_loss,val_error] sampler=cmaes": "it learns from one value",
-    "watch=true": "is for another command",
-    "which=knee": "is for other commands",
+    "watch=true": "watch=true: is no setting, but an argument of devices",
+    "which=knee": "which=knee: is no setting, but an argument of evaluate, refit, export, ",
 }
 """The beginning of what is said about the words of a sweep."""
 

@@ -152,7 +152,7 @@ class AutoFamily(Family):
                 "theirs: take model.families=[mlp], or model=mlp.",
             )
             return
-        capable = [name for name, family in members.items() if training.loss in family.losses]
+        capable = [name for name, family in members.items() if training.loss_name in family.losses]
         if len(capable) < len(members):
             remedy = f"model.families=[{','.join(capable)}]" if capable else "another model"
             lacking = ", ".join(name for name in members if name not in capable)
