@@ -180,7 +180,7 @@ def importances(data: StudyData) -> list[ParamImportance]:
             else scale.categories
         )
     trials = [(trial.params, trial.value) for trial in data.valued if trial.value is not None]
-    return param_importances(trials, scales, data.record.metric.direction)
+    return param_importances(trials, scales)
 
 
 # --- where the time went ----------------------------------------------------------------------

@@ -33,7 +33,7 @@ SECTION_BY_PICTURE: Mapping[str, Callable[[StudyData], ReportSection | None]] = 
 _OWN_STYLE = """& { margin: 0; padding: 4px 14px; } section { border: 0; padding: 6px 0; }
 section tr, section th, section td { background: var(--back) !important; color: var(--text);
   max-width: none; text-align: left; } section .n { text-align: right; }
-.charts svg:not(.wide, .small) { flex: 0 1 560px; }"""
+.charts > svg:not(.wide, .small) { flex: 0 1 560px; }"""
 """What differs from the page, and what a notebook's own style for tables would change."""
 
 

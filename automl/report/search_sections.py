@@ -31,8 +31,9 @@ N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
 
 
-def value_axis(values: Sequence[float], direction: Direction) -> Axis:
-    """Return an axis for trial values on which the worst twentieth does not crowd the others."""
+def value_axis(values: Sequence[float], direction: Direction, held: Sequence[float] = ()) -> Axis:
+    """Return an axis for trial values on which the worst twentieth does not crowd the others. It
+    holds the finite values among `held`, however bad they are."""
     finite = sorted(values, reverse=direction is Direction.maximize)
     if len(finite) < 8:
         return Axis.around(finite)
@@ -43,7 +44,7 @@ def value_axis(values: Sequence[float], direction: Direction) -> Axis:
     far = finite[-1]
     if abs(far - best) <= 3 * abs(worst - best):
         shown = finite
-    return Axis.around(shown)
+    return Axis.around([*shown, *filter(math.isfinite, held)])
 
 
 def show_value(value: ParamValue) -> str:
@@ -99,9 +100,9 @@ def progress_section(data: StudyData) -> ReportSection | None:
         f"to end, after {page_duration(data.after_seconds(best))} in which a sweep worked; "
         f"{improved}. Pruned trials show their best report until they were stopped{compared}."
     )
-    beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
+    beyond = sum(axis.is_beyond(t.value or 0.0) for t in valued)
     lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
-    notes = (f"{lie} beyond the picture, at its edge.",) if beyond else ()
+    notes = (f"{lie} beyond the picture: a triangle at its edge.",) if beyond else ()
     rows = [
         (
             str(t.number),
@@ -154,17 +155,17 @@ def curves_section(data: StudyData) -> ReportSection | None:
     }
     if not curves:
         return None
-    shown = dict([*curves.items()][:N_CURVES])
+    shown, best = dict([*curves.items()][:N_CURVES]), data.record.best()
+    best_values = [value for _, value in shown.get(-1 if best is None else best.number, ())]
     values = [value for points in shown.values() for _, value in points]
     chart = Chart(
         f"{metric.name} by step",
         width=1000,
         height=320,
         x=Axis.around([step for points in shown.values() for step, _ in points], log=False),
-        y=value_axis(values, metric.direction),
+        y=value_axis(values, metric.direction, best_values),
     )
     chart.draw_axes("step", short_text(metric.name, 30))
-    best = data.record.best()
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -193,7 +194,7 @@ def test_a_page_needs_no_other_file_and_no_network(tmp_path: Path) -> None:
 
 def test_every_picture_has_a_text_for_those_who_do_not_see_it(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", searched(30)))
-    pictures = [a for tag, a in page.elements if tag == "svg"]
+    pictures = [a for tag, a in page.elements if tag == "svg" and a["class"] != "clip"]
     assert len(pictures) >= 6
     assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
 
@@ -236,6 +237,28 @@ def test_a_study_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", []))
     assert "No result yet" in page.text
     assert "Trials: none yet." in page.text
+
+
+def test_no_cut_value_is_drawn_as_a_value(tmp_path: Path) -> None:
+    """The winner's curve is whole, lines of others leave the frame, and dots become triangles."""
+    events: list[Event] = []
+    for number in range(40):
+        first = -1.0 if number else 400.0  # the winner begins far beyond all others
+        worst = 50.0 if number == 7 else -1.0
+        events += [
+            TrialStarted(number, BEGUN + number, {"lr": 0.01 + 0.001 * number}, "cpu"),
+            MetricsReported(number, BEGUN + number, 0, {"val_loss": first}),
+            MetricsReported(number, BEGUN + number, 1, {"val_loss": worst - 0.01 * number}),
+            FinishedOutcome(number, BEGUN + number + 1, -9.0 if number == 0 else worst),
+        ]
+    text = make_report(write_study(tmp_path / "any", events)).read_text("utf-8")
+    curves = text.split('id="curves"')[1].split("</section>")[0]
+    winner = re.search(r'<path class="curve winner" d="M[\d.]+ ([\d.]+)L', curves)
+    assert winner is not None
+    assert 10 < float(winner[1]) < 30, "400 lies just below the upper edge, not on it"
+    progress = text.split('id="progress"')[1].split("</section>")[0]
+    assert progress.count('class="beyond"') == 2, "one triangle in each picture"
+    assert "1 trial lies beyond the picture: a triangle at its edge" in progress
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12, sys.float_info.max / 20, 5e-324])
