@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from automl import integrations, sklearn
     from automl.api.fit_call import fit
     from automl.api.study_handle import open_study
@@ -58,7 +59,12 @@ if not TYPE_CHECKING:
         "sweep": "automl.api.sweep_call",
     }
 
+    def __dir__() -> list[str]:
+        return sorted((*__all__, "__version__", "__doc__", "__file__", "__name__", "__path__"))
+
     def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("automl-sweep")
         if name in ("integrations", "sklearn"):
             return importlib.import_module(f"automl.{name}")
         if name not in _HOMES:

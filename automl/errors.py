@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
 
 class AutoMLError(Exception):
     """The root: raised when something that the user can mend stops a command."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows in place of all frames: the caller's line, and the
+        message."""
+        frames = traceback.extract_tb(self.__traceback__)
+        inner = next(
+            (n for n, frame in enumerate(frames) if frame.filename.startswith(_PACKAGE)), 0
+        )
+        lines = [f"{type(self).__name__}: {self}"]
+        if inner:
+            caller = frames[inner - 1]
+            function = "" if caller.name == "<module>" else f"{caller.name}, "
+            lines.insert(0, f"{function}line {caller.lineno}: {caller.line}")
+        return lines
 
 
 class ConfigError(AutoMLError):

@@ -6,9 +6,9 @@ and grid searches. They add no search of their own.
 
 from __future__ import annotations
 
-import contextlib
-import io
+import multiprocessing
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +24,7 @@ from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
 from automl.data.tables.frames import frame_from_cells
 from automl.record.output_file import open_output
+from automl.terminal.live_display import shows_live
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -36,10 +37,11 @@ _MODEL = "model.pt"
 
 
 class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
-    """The part that classifier and regressor share. `n_trials`, `timeout_seconds` and `overrides`
-    are those of `automl.fit`. `families` names the families that are tried; None: all. The study is
-    kept in `folder`; with None it is deleted after the fit. Results go to MLflow where `overrides`
-    say so (`tracking.uri=auto`)."""
+    """The part that classifier and regressor share. `n_trials`, `timeout` and `overrides` are those
+    of `automl.fit`; `timeout_seconds` is the former name of `timeout`. `families` names the
+    families that are tried; None: all. The study is kept in `folder`; with None it is deleted after
+    the fit. Results go to MLflow where `overrides` say so (`tracking.uri=auto`). The progress
+    is shown with `verbose`; None: in a terminal or a notebook."""
 
     _task: str
 
@@ -47,14 +49,16 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         n_trials: int | None = None,
-        timeout_seconds: float | None = None,
+        timeout: float | str | None = None,
         families: Sequence[str] | None = None,
         overrides: Sequence[str] | Mapping[str, Any] = (),
         folder: str | None = None,
         random_state: Any = 0,
-        verbose: bool = False,
+        verbose: bool | None = None,
+        timeout_seconds: float | None = None,
     ) -> None:
         self.n_trials = n_trials
+        self.timeout = timeout
         self.timeout_seconds = timeout_seconds
         self.families = families
         self.overrides = overrides
@@ -65,13 +69,15 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit(self, frame: Frame, y: Any) -> Self:
         """Search the best model for the numbers `y` (N,), and keep it as fitted."""
         frame = frame.assign(**{self._target: y})
-        with tempfile.TemporaryDirectory() as scratch, self._hidden_output():
+        with tempfile.TemporaryDirectory() as scratch:
             study = fit(
                 frame,
                 self._target,
                 n_trials=self.n_trials,
+                timeout=self.timeout,
                 timeout_seconds=self.timeout_seconds,
                 overrides=[*self._settings(scratch), *lines_of(self.overrides)],
+                verbose=self._shows_progress(),
             )
             self.leaderboard_ = study.leaderboard()
             self._load_model(study.save(Path(scratch) / _MODEL).read_bytes())
@@ -127,11 +133,13 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             lines.append(f"model.families={override_text(list(self.families))}")
         return lines
 
-    def _hidden_output(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context that hides what a sweep prints, unless `verbose`."""
-        if self.verbose:
-            return contextlib.nullcontext()
-        return contextlib.redirect_stdout(io.StringIO())
+    def _shows_progress(self) -> bool:
+        """Return whether the fit shows what a sweep shows: by itself only to somebody who looks,
+        and not in the processes and threads of a search."""
+        if self.verbose is not None:
+            return self.verbose
+        is_main = multiprocessing.current_process().name == "MainProcess"
+        return shows_live() and is_main and threading.current_thread() is threading.main_thread()
 
     def _check_training_data(self, X: Any, y: Any) -> tuple[Frame, Any]:  # noqa: N803
         """Return the table, and `y` (N,). Raises ValueError for what scikit-learn refuses."""

@@ -431,7 +431,7 @@ def test_manuals_layout_names_what_there_is() -> None:
     lines = [re.fullmatch(r"    ((?:\S+  ?)*\S+)  +\S.*", line) for line in block.splitlines()]
     assert all(lines), "a name without its line"
     named = {name.rstrip("/") for line in lines if line for name in line[1].split()}
-    other = {"__pycache__", "conf", "README.md", "DESIGN.md"}
+    other = {"__pycache__", "conf", "py.typed", "README.md", "DESIGN.md"}
     there = {path.name for path in PACKAGE.iterdir()} - other
     assert named == there
     assert len(there) <= 25, "more than one glance takes in"

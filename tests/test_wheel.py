@@ -57,6 +57,7 @@ def test_it_holds_every_module_and_no_test(installed: Path) -> None:
     ours = {path.relative_to(package) for path in package.rglob("*.py")}
     theirs = installed / "automl"
     assert {path.relative_to(theirs) for path in theirs.rglob("*.py")} == ours
+    assert (theirs / "py.typed").exists(), "type checkers read the annotations"
     assert {path.name for path in installed.iterdir()} == {
         "automl",
         f"automl_sweep-{installed_version(installed)}.dist-info",

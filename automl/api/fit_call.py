@@ -15,15 +15,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automl.api.python_values import lines_of, lines_of_settings, refuse_unknown
+from automl.api.python_values import lines_of, lines_of_settings, take_former
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.base import find_studies_folder
 from automl.errors import ConfigError
 from automl.record.output_file import open_output
-from automl.record.studies import model_files, read_study
+from automl.record.studies import read_study
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
+from automl.record.winner_file import winner_file
 from automl.trial import trial_name
 
 if TYPE_CHECKING:
@@ -42,27 +43,43 @@ def fit(
     table: Frame | str | PathLike[str],
     target: str,
     *,
-    timeout_seconds: float | None = None,
+    timeout: float | str | None = None,
     n_trials: int | None = None,
     metric: str | None = None,
+    direction: str | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
+    sampler: str | None = None,
+    pruner: str | None = None,
     name: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
-    **unknown: object,
+    verbose: bool = True,
+    **others: object,
 ) -> FittedStudy:
     """Search the best model for the column `target` of a table, of any family, in the time given.
 
     `table` is the path of a CSV or Parquet file, or a pandas DataFrame, which is written into the
     study. With the `name` of an existing study the call resumes it. The number of trials is
-    `n_trials` (20), or as many as there is time for. All rows train and judge: a trial trains
-    folds, and its value is out-of-fold. A table of more than 20,000 rows judges a trial by a tenth
-    of them. `metric` names the optimised value, such as "val_auc" or "val_r2" (val_loss). All other
-    settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as a dict,
-    `{"model.families": ["trees"]}`.
+    `n_trials` (20), or as many as there is time for: `timeout` is seconds, or a text such as
+    "10min". All rows train and judge: a trial trains folds, and its value is out-of-fold. A table
+    of more than 20,000 rows judges a trial by a tenth of them. `metric` names the optimised value,
+    such as "val_auc" or "val_r2" (val_loss); the arguments after it are those of `automl.sweep`.
+    All other settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as
+    a dict, `{"model.families": ["trees"]}`. With `verbose=False` nothing is printed.
 
     Raises AutoMLError, as `automl.sweep` does.
     """
     called_seconds = time.monotonic()
-    refuse_unknown(fit, unknown)
+    arguments: dict[str, object] = {
+        "timeout": timeout,
+        "metric": metric,
+        "direction": direction,
+        "seed": seed,
+        "epochs": epochs,
+        "sampler": sampler,
+        "pruner": pruner,
+    }
+    arguments = take_former(fit, arguments, others)
     study_name, typed_overrides = name or make_study_name(), lines_of(overrides)
     with COMPOSE_LOCK:
         folder = find_studies_folder(typed_overrides) / study_name
@@ -73,14 +90,15 @@ def fit(
                 exists = name is not None and study_exists(name, typed_overrides)
                 # An existing study has its own target, and another is refused.
                 settings = {"study.name": study_name, "data.path": path, "data.target": target}
-                if n_trials is not None or timeout_seconds is not None:
+                if n_trials is not None or arguments["timeout"] not in (None, "none"):
                     settings["study.n_trials"] = n_trials
                 if not exists:
                     settings["data"] = "csv"
-                limits = {"timeout_seconds": timeout_seconds, "metric": metric}
-                lines = [*lines_of(settings), *lines_of_settings(limits), *typed_overrides]
+                lines = [*lines_of(settings), *lines_of_settings(arguments), *typed_overrides]
                 composed = compose_for_call("resume" if exists else "sweep", lines)
-            study = run_composed_sweep(composed, resume=exists, called_seconds=called_seconds)
+            study = run_composed_sweep(
+                composed, resume=exists, called_seconds=called_seconds, verbose=verbose
+            )
             return FittedStudy(study.path)
 
 
@@ -134,8 +152,7 @@ class FittedStudy(StudyHandle):
 
     @property
     def _file(self) -> Path:
-        files = model_files(self.path)
-        return files[0] if files else self.best.checkpoint_file()
+        return winner_file(self.path) or self.best.checkpoint_file()
 
     def predict(self, frame: Frame) -> Any:
         """Return (N,) labels, or values in the target's unit."""

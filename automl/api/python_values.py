@@ -18,17 +18,22 @@ from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import keys_named
 from automl.cli.schemas import register_space
 from automl.cli.space_overrides import is_call, override_text
+from automl.config.checks import parse_seconds
 from automl.errors import ConfigError
 
 SETTINGS: Mapping[str, str] = {
     "n_trials": "study.n_trials",
-    "timeout_seconds": "study.timeout_seconds",
+    "timeout": "study.timeout_seconds",
     "metric": "study.metric",
     "direction": "study.direction",
+    "seed": "study.seed",
+    "epochs": "training.epochs",
     "sampler": "sampler",
     "pruner": "pruner",
 }
 """The setting that a keyword argument stands for."""
+FORMER_ARGUMENTS = {"timeout_seconds": "timeout"}
+"""Keyword arguments of earlier versions, and the present ones. They are taken for ever."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WORDS_OF_HYDRA = frozenset(("null", "true", "false", "nan", "inf"))
 _REFERENCE = re.compile(r"(\\*)\$\{")
@@ -36,23 +41,42 @@ _MISSING = "???"
 """The text that OmegaConf reads as a missing value; it cannot be escaped."""
 
 
+def take_former(
+    call: Callable[..., Any], arguments: Mapping[str, object], others: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the arguments with those of `others` that an earlier version had. Raises ConfigError
+    for any other that `call` does not have, and for one that is given under both names."""
+    refuse_unknown(call, {k: v for k, v in others.items() if k not in FORMER_ARGUMENTS})
+    taken = dict(arguments)
+    for former, value in others.items():
+        name = FORMER_ARGUMENTS[former]
+        if value is not None and taken[name] is not None:
+            raise ConfigError(
+                f"automl.{call.__name__}: {name}={taken[name]!r} and {former}={value!r} say the "
+                f"same; leave {former} out."
+            )
+        taken[name] = value if value is not None else taken[name]
+    return taken
+
+
 def lines_of_settings(arguments: Mapping[str, object]) -> list[str]:
     """Return the keyword arguments that are not None as overrides. Raises ConfigError."""
-    lines = []
-    for argument, value in arguments.items():
-        if value is None:
-            continue
-        is_number = argument in ("n_trials", "timeout_seconds")
-        if argument in ("metric", "direction") and isinstance(value, list | tuple | Mapping):
-            plain = dict(value) if isinstance(value, Mapping) else list(value)
-            lines.append(f"{SETTINGS[argument]}={override_text(plain)}")
-            continue
-        if not is_number and not isinstance(value, str):
-            raise ConfigError(
-                f"{argument}={value!r}: must be a text, such as {argument}={_EXAMPLES[argument]!r}."
-            )
-        lines.append(_line(SETTINGS[argument], value))
-    return lines
+    return [
+        _setting_line(argument, value) for argument, value in arguments.items() if value is not None
+    ]
+
+
+def _setting_line(argument: str, value: object) -> str:
+    if argument == "timeout" and value != "none":
+        return _line(SETTINGS[argument], parse_seconds(argument, value))
+    if argument in ("metric", "direction") and isinstance(value, list | tuple | Mapping):
+        plain = dict(value) if isinstance(value, Mapping) else list(value)
+        return f"{SETTINGS[argument]}={override_text(plain)}"
+    if argument in _EXAMPLES and not isinstance(value, str):
+        raise ConfigError(
+            f"{argument}={value!r}: must be a text, such as {argument}={_EXAMPLES[argument]!r}."
+        )
+    return _line(SETTINGS[argument], value)
 
 
 _EXAMPLES = {"metric": "accuracy", "direction": "maximize", "sampler": "tpe", "pruner": "median"}
@@ -77,7 +101,8 @@ def _line(key: str, value: object) -> str:
     plain = _plain(key, str(value) if isinstance(value, PurePath) else value)
     if isinstance(plain, str) and _WORD.fullmatch(plain) and plain.lower() not in _WORDS_OF_HYDRA:
         return f"{key}={plain}"
-    added = "++" if isinstance(plain, dict) and key != "space" else ""  # its keys may be new
+    is_section = "." in key  # a mapping of settings, whose keys may be new
+    added = "++" if isinstance(plain, dict) and is_section else ""
     return f"{added}{key}={override_text(plain)}"
 
 
@@ -181,3 +206,12 @@ def _no_value(key: str, value: object) -> ConfigError:
         f"{key}={value!r}: a value is a number, a text other than {_MISSING}, True, False or None, "
         "which a study can store. Choose among texts, and look objects up by them."
     )
+
+
+def which_text(which: str | int | Sequence[int] | None) -> str | None:
+    """Return the models that a call names as the text of `which=`: `[3, 7]` → `3,7`; None where it
+    names none."""
+    if which is None or isinstance(which, str):
+        return which
+    numbers = which if isinstance(which, Sequence) else [which]
+    return ",".join(str(int(number)) for number in numbers) or None

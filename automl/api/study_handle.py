@@ -9,20 +9,24 @@ Command lines on behalf of Python callers, who may use several threads, are comp
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automl.api.python_values import lines_of, store_space
-from automl.cli.arguments import CommandLine, replace_old_keys
+from automl.api.python_values import lines_of, store_space, which_text
+from automl.cli.arguments import make_command_line
 from automl.cli.command_steps import compose_or_join
 from automl.cli.compose import ComposedConfig
-from automl.config import Config, StudyConfig
+from automl.config import StudyConfig
+from automl.config.command_arguments import AskArguments, EvaluateArguments, TellArguments
+from automl.config.which_models import parse_which
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
 from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.record.winner_file import winner_file
 from automl.trial import CheckpointKind, Params
 
 if TYPE_CHECKING:
@@ -42,9 +46,15 @@ def compose_for_call(
 ) -> ComposedConfig:
     """Return what `python -m automl COMMAND OVERRIDES` would run; with `application`, by the
     settings that a Hydra application composed. Raises ConfigError."""
+    _silence_tqdm()
     with COMPOSE_LOCK:
-        words = tuple(replace_old_keys(overrides))
-        return compose_or_join(CommandLine(command, words), application)
+        return compose_or_join(make_command_line(command, overrides), application)
+
+
+def _silence_tqdm() -> None:
+    """Ignore tqdm's advice to install ipywidgets, which it gives in a notebook when a library that
+    imports it is loaded: no progress bar of tqdm is ever shown here."""
+    warnings.filterwarnings("ignore", "IProgress not found", module=r"tqdm\.")
 
 
 @dataclass(frozen=True)
@@ -63,11 +73,7 @@ class BestTrial:
 
         Raises AutoMLError where the trial wrote no checkpoint, or one that cannot be read.
         """
-        from automl.models.predictor import load, load_user_state
-
-        file = self.checkpoint_file()
-        state = load_user_state(file)
-        return load(file, build=build) if state is None else state
+        return _load_model(self.checkpoint_file(), build)
 
     def checkpoint_file(self) -> Path:
         """Return `path`. Raises AutoMLError where the trial wrote no checkpoint."""
@@ -77,6 +83,14 @@ class BestTrial:
                 "trial.report(step, metrics, checkpoint=lambda: {…})."
             )
         return self.path
+
+
+def _load_model(file: Path, build: Callable[..., Any] | None) -> Any:
+    """Return the model in a file of a study, or the state that a function gave."""
+    from automl.models.predictor import load, load_user_state
+
+    state = load_user_state(file)
+    return load(file, build=build) if state is None else state
 
 
 @dataclass(frozen=True)
@@ -96,6 +110,7 @@ class StudyHandle:
     def __init__(self, path: Path) -> None:
         self.path = path
         """The study's directory, as an absolute path."""
+        _silence_tqdm()
         read_study(path)  # or says which studies there are
 
     @property
@@ -113,6 +128,24 @@ class StudyHandle:
         existing_path = path if path.exists() else None
         return BestTrial(best.number, dict(best.params), best.value, existing_path)
 
+    def load(
+        self, which: str | int | None = None, *, build: Callable[..., Any] | None = None
+    ) -> Any:
+        """Return a model of the study: `"best"`, the number of a trial, `"refit"`, `"ensemble"`, or
+        of several metrics one's name. None: the best, as `automl.load` of its folder has it: the
+        refit, else the ensemble, else the best trial's. For a function it is the state of the
+        trial's best report.
+
+        Raises AutoMLError where there is none.
+        """
+        text = which_text(which)
+        if text is None:
+            return _load_model(winner_file(self.path) or self.best.checkpoint_file(), build)
+        from automl.commands.models.which_model import find_model_file
+
+        study = StudyConfig(name=self.name, dir=str(self.path.parent))
+        return _load_model(find_model_file(study, parse_which(text)), build)
+
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
         `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC),
@@ -124,14 +157,18 @@ class StudyHandle:
 
     def evaluate(
         self,
-        trials: Sequence[int] = (),
+        which: str | int | Sequence[int] | None = None,
         *,
+        trials: Sequence[int] = (),
         test_path: str | PathLike[str] | None = None,
         overrides: Sequence[str] | Mapping[str, Any] = (),
     ) -> Frame:
-        """Score the best trial, or those named, on rows that no sweep saw: the study's own test
-        part, or the table at `test_path`. Scores are kept as `python -m automl evaluate` keeps
-        them.
+        """Score models of the study on rows that no sweep saw: the study's own test part, or the
+        table at `test_path`. Scores are kept as `python -m automl evaluate` keeps them.
+
+        `which` names the models as on the command line: `[3, 7]`, `"refit,ensemble"`, `"best"`;
+        None: the refit beside its trial where there is one, else the ensemble, else the best trial.
+        `trials` is a former name for it.
 
         Returns a pandas DataFrame by `metric` and `model` (trials, then baselines): `score`, `low`
         and `high` of its 95 % interval; `difference` from the best trial, `difference_low`,
@@ -141,12 +178,15 @@ class StudyHandle:
         from automl.commands.evaluate import evaluate_models, score_records
         from automl.data.tables.frames import frame_from_records
 
-        settings: dict[str, Any] = {"evaluate.trials": [int(number) for number in trials]}
+        text, settings = which_text(trials or which), {}
+        if text is not None:
+            settings["which"] = text
         if test_path is not None:
             settings["data.test"] = str(test_path)
-        lines = [*self._place_overrides(), *lines_of(settings)]
-        config = compose_for_call("evaluate", [*lines, *lines_of(overrides)]).config
-        event = evaluate_models(config, lambda line: None, show=False)
+        lines = [*self._place_overrides(), *lines_of(settings), *lines_of(overrides)]
+        composed = compose_for_call("evaluate", lines)
+        arguments = composed.typed_arguments(EvaluateArguments)
+        event = evaluate_models(composed.config, arguments, lambda line: None, show=False)
         columns = ["metric", "model"]
         return frame_from_records(score_records(event), columns, index=columns)
 
@@ -163,10 +203,11 @@ class StudyHandle:
         Whoever asks after `lease_seconds` without news of a trial gets it again (None: nobody
         does). A sweep may be at work on the study. Raises ConfigError where no trial is left.
         """
-        given = {"ask.n": n, "ask.lease_seconds": lease_seconds}
         from automl.commands.steering import ask_outside
 
-        answer = ask_outside(*self._composed("ask", given))
+        composed = self._composed("ask", {"n": n, "lease": lease_seconds})
+        arguments = composed.typed_arguments(AskArguments)
+        answer = ask_outside(composed.config, arguments, composed.stored_config)
         return [
             OutsideTrial(row["trial"], row["params"], row["lease_until"])
             for row in answer.values["trials"]
@@ -189,8 +230,8 @@ class StudyHandle:
         ConfigError for another result of a trial that has ended, and for a trial that nobody was
         given.
         """
-        given = {"tell.value": value, "tell.metrics": metrics, "tell.reason": reason}
-        answer = self._tell(trial, {**given, "tell.state": state or "finished"})
+        given = {"value": value, "metrics": metrics, "reason": reason}
+        answer = self._tell(trial, {**given, "state": state or "finished"})
         return str(answer["state"])
 
     def tell_step(
@@ -206,18 +247,19 @@ class StudyHandle:
         Returns whether the trial should stop: the pruner, or somebody else, has ended it. Tell
         `state="pruned"` then. Raises ConfigError as `tell` does.
         """
-        given = {"tell.step": step, "tell.value": value, "tell.metrics": metrics}
+        given = {"step": step, "value": value, "metrics": metrics}
         return bool(self._tell(trial, given)["prune"])
 
     def _tell(self, trial: OutsideTrial | int, given: Mapping[str, Any]) -> Mapping[str, Any]:
         from automl.commands.steering import tell_outside
 
         number = trial.number if isinstance(trial, OutsideTrial) else int(trial)
-        return tell_outside(*self._composed("tell", {"tell.trial": number, **given})).values
+        composed = self._composed("tell", {"trial": number, **given})
+        arguments = composed.typed_arguments(TellArguments)
+        return tell_outside(composed.config, arguments, composed.stored_config).values
 
-    def _composed(self, command: str, given: Mapping[str, Any]) -> tuple[Config, str]:
-        composed = compose_for_call(command, [*self._place_overrides(), *lines_of(given)])
-        return composed.config, composed.stored_config
+    def _composed(self, command: str, given: Mapping[str, Any]) -> ComposedConfig:
+        return compose_for_call(command, [*self._place_overrides(), *lines_of(given)])
 
     def plot(self, name: str) -> StudyPicture:
         """Return a picture of the report, which a notebook shows as the value of a cell:
@@ -245,18 +287,20 @@ class StudyHandle:
 
     def __repr__(self) -> str:
         from automl.terminal.rendering import best_text
-        from automl.terminal.study_view import copy_note
+        from automl.terminal.study_view import StudyStatus, look_at
         from automl.terminal.view import best_row
 
-        record = read_study(self.path)
+        status, record = look_at(self.path), read_study(self.path)
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
         best, best_words = record.best(), ""
         if best is not None and best.value is not None:
             metric = record.metric.name
             best_words = f"; best {best_text(metric, best_row(best, metric))}"
-        note = copy_note(self.path)
-        note_words = "" if note is None else f"; {note}"
-        return f"<study {self.name}: {counts or 'no trials'}{best_words}{note_words}>"
+        state, note = status, None
+        if isinstance(status, StudyStatus):
+            state, note = status.state, status.copy_note
+        notes = f"; {note}" if note else ""
+        return f"<study {self.name}, {state}: {counts or 'no trials'}{best_words}{notes}>"
 
 
 def open_study(

@@ -7,6 +7,8 @@ digests of it. Settings that a Hydra application composed take the place of `con
 
 from __future__ import annotations
 
+import contextlib
+import io
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +26,8 @@ from automl.api.python_values import (
     SETTINGS,
     lines_of,
     lines_of_settings,
-    refuse_unknown,
     store_space,
+    take_former,
 )
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.cli.base import find_studies_folder
@@ -46,15 +48,18 @@ def sweep(
     *,
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
-    timeout_seconds: float | None = None,
+    timeout: float | str | None = None,
     metric: str | Sequence[str] | None = None,
     direction: str | Sequence[str] | Mapping[str, str] | None = None,
+    seed: int | None = None,
+    epochs: int | None = None,
     sampler: str | None = None,
     pruner: str | None = None,
     name: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     changed: bool = False,
-    **unknown: object,
+    verbose: bool = True,
+    **others: object,
 ) -> StudyHandle:
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
@@ -66,7 +71,8 @@ def sweep(
     `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
     whose name is no Python name is in `trial.params`.
 
-    `n_trials` counts the study's trials in all (20), and `timeout_seconds` ends the sweep.
+    `n_trials` counts the study's trials in all (20), and `timeout` ends the sweep: seconds, or a
+    text such as "10min" or "1h30min". `seed` seeds what is drawn (0).
     `metric` names the value that is optimised (val_loss), and so the number that `train` returns;
     `direction` is "minimize" or "maximize". Both may be lists, of several metrics. `sampler` is
     "auto", "gp", "tpe", "random", "grid", "qmc", "cmaes", "nsga2" or "nsga3"; `pruner` is "none",
@@ -74,7 +80,8 @@ def sweep(
     `["training.epochs=5"]`, or as a dict, `{"training.epochs": 5}`.
 
     With the `name` of an existing study the call resumes it, by the study's own settings where none
-    are given; a function that has changed since is refused, unless `changed=True`.
+    are given; a function that has changed since is refused, unless `changed=True`. With
+    `verbose=False` nothing is printed.
 
     In a Hydra application that composed our settings (`automl.register_configs()`),
     `automl.sweep(cfg.automl)` runs what they say, their objective included, and
@@ -86,15 +93,17 @@ def sweep(
     the same call then resumes the study.
     """
     called_seconds = time.monotonic()
-    refuse_unknown(sweep, unknown)
-    arguments = {
+    arguments: dict[str, object] = {
         "n_trials": n_trials,
-        "timeout_seconds": timeout_seconds,
+        "timeout": timeout,
         "metric": metric,
         "direction": direction,
+        "seed": seed,
+        "epochs": epochs,
         "sampler": sampler,
         "pruner": pruner,
     }
+    arguments = take_former(sweep, arguments, others)
     typed_overrides = lines_of(overrides)
     _check_once(
         typed_overrides, {"study.name": name} | {SETTINGS[key]: arguments[key] for key in arguments}
@@ -120,7 +129,12 @@ def sweep(
             "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
     return run_composed_sweep(
-        composed, function, resume=exists, changed=changed, called_seconds=called_seconds
+        composed,
+        function,
+        resume=exists,
+        changed=changed,
+        called_seconds=called_seconds,
+        verbose=verbose,
     )
 
 
@@ -163,6 +177,7 @@ def run_composed_sweep(
     resume: bool,
     changed: bool = False,
     called_seconds: float | None = None,
+    verbose: bool = True,
 ) -> StudyHandle:
     """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
 
@@ -176,15 +191,17 @@ def run_composed_sweep(
     )
     from automl.commands.sweep import load_and_run_sweep
 
+    shown = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     try:
-        code = load_and_run_sweep(
-            config,
-            composed.stored_config,
-            resume=resume,
-            called=called,
-            from_python=True,
-            called_seconds=called_seconds,
-        )
+        with shown:
+            code = load_and_run_sweep(
+                config,
+                composed.stored_config,
+                resume=resume,
+                called=called,
+                from_python=True,
+                called_seconds=called_seconds,
+            )
     except StopSignal as stopped:
         code = stopped.exit_code
     except TrialsLeftBehindError as left:

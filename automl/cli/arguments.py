@@ -8,30 +8,19 @@ here.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
+from automl.cli.command_arguments import split_arguments
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
 from automl.config.renamed import rename_words
-from automl.errors import AutoMLError, ConfigError
+from automl.errors import ConfigError
 
 COMPARE = "compare"
 """The command whose words without `=` are names of studies."""
-
-SHORT_KEYS = {
-    "enqueue": {"params": "params", "from": "file", "outside": "outside"},
-    "stop": {"trial": "trial", "as": "outcome"},
-    "ask": {"n": "n", "lease": "lease_seconds"},
-    "tell": {
-        name: name for name in ("trial", "value", "step", "steps", "metrics", "state", "reason")
-    },
-}
-"""The short keys of commands, with the settings of the command's own part that they stand for."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +29,9 @@ class CommandLine:
 
     command: str = DEFAULT_COMMAND
     overrides: tuple[str, ...] = ()
-    short_keys: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The short keys that were typed, by the keys that they stand for (`stop.outcome`: `as`)."""
+    """The words about settings, as Hydra takes them."""
+    arguments: tuple[str, ...] = ()
+    """The words that are arguments of the command (`which=best`)."""
     config_name: str | None = None
     config_dir: str | None = None
     help: bool = False
@@ -58,24 +48,19 @@ class CommandLine:
         """Return whether the line asks for an answer and runs no command."""
         return self.help or self.version or self.completion or bool(self.hydra_options)
 
-    @contextlib.contextmanager
-    def keys_as_typed(self) -> Iterator[None]:
-        """Have the block's errors name the short keys that were typed."""
-        try:
-            yield
-        except AutoMLError as error:
-            message = str(error)
-            for key, short in self.short_keys.items():
-                message = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", short, message)
-            error.args = (message,)
-            raise
-
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises ConfigError instead of printing a usage of twenty lines."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}. See: python -m automl --help")
+
+
+def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
+    """Return the line of a command with these words, as a call from Python gives them. Raises
+    ConfigError."""
+    arguments, overrides = split_arguments(command, replace_old_keys(words))
+    return CommandLine(command, tuple(overrides), tuple(arguments))
 
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
@@ -96,26 +81,21 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     for flag in ("resolve", "hydra_help"):
         if getattr(parsed, flag):
             hydra_options.append("--" + flag.replace("_", "-"))
-    short_keys = {
-        f"{command}.{name}": key
-        for key, name in SHORT_KEYS.get(command, {}).items()
-        if any(word.startswith(f"{key}=") for word in parsed.overrides)
-    }
-    parsed.overrides = [_whole_key(command, word) for word in parsed.overrides]
     parsed.overrides = replace_old_keys(parsed.overrides)
     if parsed.yes:
-        parsed.overrides.append("delete.yes=true")
+        parsed.overrides.append("yes=true")
     if command == COMPARE:
         parsed.overrides = _with_names(parsed.overrides)
+    arguments, overrides = split_arguments(command, parsed.overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
     if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
         from automl.cli.config_keys import refuse_unknown_words
 
-        refuse_unknown_words(parsed.overrides)
+        refuse_unknown_words(overrides)
     return CommandLine(
         command=command,
-        overrides=tuple(parsed.overrides),
-        short_keys=short_keys,
+        overrides=tuple(overrides),
+        arguments=tuple(arguments),
         config_name=parsed.config_name,
         config_dir=parsed.config_dir,
         help=parsed.help,
@@ -135,18 +115,11 @@ def replace_old_keys(words: Sequence[str]) -> list[str]:
     return renamed
 
 
-def _whole_key(command: str, word: str) -> str:
-    """Return an override with the whole key where it has a short key of the command."""
-    key, is_setting, value = word.partition("=")
-    name = SHORT_KEYS.get(command, {}).get(key)
-    return f"{command}.{name}={value}" if is_setting and name else word
-
-
 def _with_names(words: Sequence[str]) -> list[str]:
     """Return the overrides; words that are not overrides become names of studies."""
     names = [word for word in words if "=" not in word and not word.startswith("~")]
     listed = ",".join("'{}'".format(name.replace("'", "\\'")) for name in names)
-    return [w for w in words if w not in names] + [f"compare.studies=[{listed}]"] * bool(names)
+    return [w for w in words if w not in names] + [f"studies=[{listed}]"] * bool(names)
 
 
 def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:

@@ -28,7 +28,9 @@ from automl.cli.stored_config import (
     plain_values,
 )
 from automl.cli.stored_file import read_stored_file, refuse_foreign_study
+from automl.cli.typed_arguments import type_arguments
 from automl.config import StudyConfig
+from automl.config.command_arguments import CloneArguments
 from automl.config.renamed import rename_stored
 from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
@@ -75,8 +77,24 @@ def find_base(line: CommandLine, overrides: Sequence[Override]) -> ConfigBase:
     refuse_foreign_study(path, plain_values(node), overrides)
     ConfigStore.instance().store(name=STORED_NAME, node=node)
     # The folder may have been moved or copied since: its current place counts.
-    own_place = (f"study.name={override_text(study.name)}", f"study.dir={override_text(study.dir)}")
-    return ConfigBase(STORED_NAME, own_place, path)
+    place = {"study.name": study.name, "study.dir": study.dir}
+    arguments = type_arguments(line.command, line.arguments)
+    if isinstance(arguments, CloneArguments) and arguments.name is not None:
+        place |= _settings_of_clone(study.name, arguments, plain_values(node), overrides)
+    lines = tuple(f"{key}={override_text(value)}" for key, value in place.items())
+    return ConfigBase(STORED_NAME, lines, path)
+
+
+def _settings_of_clone(
+    name: str, arguments: CloneArguments, stored: Mapping[str, Any], overrides: Sequence[Override]
+) -> dict[str, Any]:
+    """Return the settings, by key, that a clone of the study `name` has for itself."""
+    own: dict[str, Any] = {"study.name": arguments.name, "study.n_edits": 0}
+    if not arguments.warm:
+        return own
+    warm_from = _value_of("study.warm_from", overrides) or stored["study"].get("warm_from") or []
+    assert isinstance(warm_from, Sequence)
+    return own | {"study.warm_from": list(dict.fromkeys([name, *warm_from]))}
 
 
 def find_studies_folder(lines: Sequence[str]) -> Path:

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from automl.config import command_arguments as arguments
+from automl.config.command_arguments import CommandArguments
+
 if TYPE_CHECKING:
     from automl.commands.command_call import CommandCall
 
@@ -86,6 +89,8 @@ class Command:
     joins_shared: bool = False
     """Whether it may join a shared study, from which it then takes some settings."""
     stored_settings: StoredSettingsNeed = StoredSettingsNeed.NONE
+    arguments: type[CommandArguments] = CommandArguments
+    """The class of the command's arguments, which are no settings."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -112,6 +117,7 @@ _ALL = (
     Command(
         "status",
         "show a study so far, from another process too (default: the newest)",
+        arguments=arguments.StatusArguments,
     ),
     Command(
         "report",
@@ -120,14 +126,17 @@ _ALL = (
     Command(
         "compare",
         "compare studies (compare A B): best values, progress, settings that differ; one HTML page",
+        arguments=arguments.CompareArguments,
     ),
     Command(
         "trials",
-        "print the table of all trials, or write it to trials.output (default: the newest study)",
+        "print the table of all trials, or write it to=FILE (default: the newest study)",
+        arguments=arguments.TrialsArguments,
     ),
     Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
+        arguments=arguments.DevicesArguments,
     ),
     Command(
         "columns",
@@ -143,8 +152,9 @@ _ALL = (
     ),
     Command(
         "evaluate",
-        "score the best of study.name=NAME, or evaluate.trials=[3,7], on rows no sweep saw",
+        "score the best of study.name=NAME, or which=3,7, on rows no sweep saw",
         StoredPart.WHOLE,
+        arguments=arguments.EvaluateArguments,
     ),
     Command(
         "ensemble",
@@ -155,12 +165,14 @@ _ALL = (
         "refit",
         "train the best trial of study.name=NAME again, on more rows and all devices",
         StoredPart.WHOLE,
+        arguments=arguments.RefitArguments,
     ),
     Command(
         "ui",
-        "start the MLflow UI on this machine alone, on ui.port; opens study.name (the newest)",
+        "start the MLflow UI on this machine alone, on port=5000; opens study.name (the newest)",
         StoredPart.TRACKING,
         StudyChoice.NEWEST_IF_ANY,
+        arguments=arguments.UIArguments,
     ),
     Command(
         "sync",
@@ -170,23 +182,27 @@ _ALL = (
     ),
     Command(
         "export",
-        "write study.name's best model as export.format: onnx, torch, aoti, tensorrt",
+        "write study.name's best model as format=onnx, torch, aoti or tensorrt",
         StoredPart.WHOLE,
+        arguments=arguments.ExportArguments,
     ),
     Command(
         "predict",
-        "score predict.input, a table of any size, into predict.output by study.name's best model",
+        "score table=FILE, of any size, into to=FILE by study.name's best model",
         StoredPart.WHOLE,
+        arguments=arguments.PredictArguments,
     ),
     Command(
         "register",
         "make study.name's best model, or its refit, a version in MLflow's registry, to be served",
         StoredPart.WHOLE,
+        arguments=arguments.RegisterArguments,
     ),
     Command(
         "release",
         "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
         StoredPart.WHOLE,
+        arguments=arguments.ReleaseArguments,
     ),
     Command(
         "edit",
@@ -194,6 +210,7 @@ _ALL = (
         StoredPart.EDITABLE,
         asks_sweeps=True,
         stored_settings=StoredSettingsNeed.BEFORE_LINE,
+        arguments=arguments.EditArguments,
     ),
     Command(
         "enqueue",
@@ -201,6 +218,7 @@ _ALL = (
         StoredPart.WHOLE,
         asks_sweeps=True,
         file="steering",
+        arguments=arguments.EnqueueArguments,
     ),
     Command(
         "stop",
@@ -209,6 +227,7 @@ _ALL = (
         StudyChoice.NEWEST,
         file="steering",
         asks_sweeps=True,
+        arguments=arguments.StopArguments,
     ),
     Command(
         "pause",
@@ -226,6 +245,7 @@ _ALL = (
         file="steering",
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
         if_new=("objective=outside",),
+        arguments=arguments.AskArguments,
     ),
     Command(
         "tell",
@@ -233,34 +253,40 @@ _ALL = (
         StoredPart.WHOLE,
         file="steering",
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
+        arguments=arguments.TellArguments,
     ),
     Command(
         "rename",
-        "give study.name=NAME another name, study.new_name, here and in MLflow",
+        "give study.name=NAME another name, name=NEW, here and in MLflow",
         StoredPart.STORES,
         file="upkeep",
+        arguments=arguments.RenameArguments,
     ),
     Command(
         "clone",
-        "make study.new_name, with the settings of study.name=NAME and changes; warm=true: learns",
+        "make the study name=NEW, with the settings of study.name and changes; warm=true: learns",
         StoredPart.WHOLE,
         file="upkeep",
+        arguments=arguments.CloneArguments,
     ),
     Command(
         "delete",
         "delete study.name=NAME, with its runs in MLflow; asks first, --yes does not",
         StoredPart.STORES,
         file="upkeep",
+        arguments=arguments.DeleteArguments,
     ),
     Command(
         "archive",
-        "write a study as one file, archive.output, which restore opens on any machine",
+        "write a study as one file, to=FILE, which restore opens on any machine",
         file="archiving",
+        arguments=arguments.ArchiveArguments,
     ),
     Command(
         "restore",
-        "make a study of the file restore.input, perhaps as study.name=NAME",
+        "make a study of the file=FILE, perhaps as study.name=NAME",
         file="archiving",
+        arguments=arguments.RestoreArguments,
     ),
     Command(
         "list",

@@ -32,12 +32,20 @@ def run_command(line: CommandLine) -> int:
 
     command = COMMANDS[line.command]
     json_output = machine_output() if line.json else contextlib.nullcontext()
-    with json_output as output, line.keys_as_typed():
+    with json_output as output:
         stored = _stored_settings(line)
         composed = compose_or_join(line)
         run = command.load()
         with holding_for(command.name):
-            code = run(CommandCall(composed.config, composed.stored_config, stored))
+            code = run(
+                CommandCall(
+                    composed.config,
+                    composed.stored_config,
+                    stored,
+                    composed.arguments,
+                    composed.stored_study,
+                )
+            )
         if output is not None and output.answer is None:
             output.answer = {"exit_code": code}
         return code
@@ -65,10 +73,15 @@ def compose_command(line: CommandLine, application: object = None) -> ComposedCo
     application composed as a part of its own. Raises ConfigError; writes nothing."""
     from automl.cli.compose import compose
     from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
+    from automl.cli.typed_arguments import type_arguments
 
     with explain_errors(line.overrides):
         refuse_hydra_overrides(line.overrides)
-        return compose(choose_hydra_input(line, application))
+        composed = compose(choose_hydra_input(line, application))
+    arguments = type_arguments(line.command, line.arguments)
+    study = replace(composed.config.study, copy=arguments.copy)
+    config = replace(composed.config, study=study)
+    return replace(composed, config=config, arguments=arguments)
 
 
 def choose_hydra_input(line: CommandLine, application: object = None) -> HydraInput:
@@ -92,8 +105,7 @@ def _stored_settings(line: CommandLine) -> StoredSettings | None:
     """Return the settings that the study has without those of the line, if the command needs
     them."""
     need = COMMANDS[line.command].stored_settings
-    own_words = (*_PLACE_KEYS, f"{line.command}.")
-    is_plain = all(word.startswith(own_words) for word in line.overrides)
+    is_plain = all(word.startswith(_PLACE_KEYS) for word in line.overrides)
     if need is StoredSettingsNeed.NONE or (need is StoredSettingsNeed.IF_LINE_CHANGES and is_plain):
         return None
     place = tuple(word for word in line.overrides if word.startswith(_PLACE_KEYS))

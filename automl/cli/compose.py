@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import hydra
 from hydra._internal.hydra import Hydra
@@ -28,8 +29,10 @@ from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options
 from automl.cli.space_overrides import canonical_space, is_about_space, rewrite_overrides
 from automl.cli.stored_config import NOT_STORED_TEXT, plain_values, stored_config_text
 from automl.cli.stored_file import nested_texts
-from automl.config import Config, DataKind
+from automl.config import CommandArguments, Config, DataKind
 from automl.errors import ConfigError
+
+A = TypeVar("A", bound=CommandArguments)
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,15 @@ class ComposedConfig:
     config: Config
     stored_config: str
     """The YAML that `resume` composes the same config from; it holds no credential."""
+    arguments: CommandArguments = field(default_factory=CommandArguments)
+    """The arguments of the command."""
+    stored_study: Path | None = None
+    """The study directory that the stored config is from; None: it is from elsewhere."""
+
+    def typed_arguments(self, cls: type[A]) -> A:
+        """Return the arguments as those of the class, which the registry names for the command."""
+        assert isinstance(self.arguments, cls), "the registry names the class"
+        return self.arguments
 
 
 def make_hydra_input(
@@ -74,7 +86,8 @@ def compose(composition: HydraInput) -> ComposedConfig:
     config = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
     config.space = canonical_space(config.space)
-    return ComposedConfig(config, stored_config_text(composed, config))
+    stored_config = stored_config_text(composed, config)
+    return ComposedConfig(config, stored_config, stored_study=composition.study)
 
 
 def _compose(composition: HydraInput) -> DictConfig:

@@ -11,11 +11,13 @@ import functools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import get_type_hints
 
+from automl.cli.command_arguments import commands_with_argument
 from automl.cli.command_registry import closest_word, conf_dir
 from automl.config import Config, ModelConfig, PrunerConfig, SamplerConfig
+from automl.config.checks import setting_names
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.family import load_families
@@ -41,12 +43,6 @@ OPTIONS_BY_CLASS: Mapping[str, Mapping[str, type]] = {
 }
 """Groups whose options differ in their keys: a class, and so a schema, per option."""
 
-_PARTS_OF_COMMANDS = (
-    *("evaluate", "refit", "ui", "export", "predict", "register"),
-    *("status", "compare", "trials", "enqueue", "stop", "ask", "tell"),
-    *("delete", "archive", "restore"),
-)
-"""Parts of the config that no sweep reads; their keys are not suggested for a word alone."""
 _MAX_SHOWN = 2
 """The largest number of keys that a message lists, if several end in the word."""
 _MIN_SIMILARITY = 0.75
@@ -87,12 +83,12 @@ _PLAIN_OPTION = re.compile(r"[A-Za-z][\w.-]*")
 def config_groups() -> tuple[str, ...]:
     """Return the groups of `conf/`, in the order of the fields of `Config`."""
     names = {path.name for path in conf_dir().iterdir() if path.is_dir()}
-    return tuple(key.name for key in fields(Config) if key.name in names)
+    return tuple(key for key in config_keys(Config) if key in names)
 
 
 def config_keys(cls: type) -> tuple[str, ...]:
     """Return the keys that a config class has."""
-    return tuple(key.name for key in fields(cls))
+    return setting_names(cls)
 
 
 @functools.cache
@@ -129,6 +125,11 @@ def refuse_unknown_words(overrides: Sequence[str]) -> None:
         part, _, rest = match[1].partition(".")
         key = f"{part}.{rest.partition('.')[0]}" if rest else part
         if part not in config_keys(Config):
+            if not rest and (commands := commands_with_argument(part)):
+                raise ConfigError(
+                    f"{line}: is no setting, but an argument of {', '.join(commands)}: leave it "
+                    "out here."
+                )
             raise ConfigError(unknown_key_text(part, Config, "" if rest else match[2]))
         if part not in OPTIONS_BY_CLASS and part != "space" and key not in all_config_keys():
             owner = type(getattr(Config(), part))
@@ -145,7 +146,7 @@ def unknown_key_text(key: str, owner: type | None, value: str = "") -> str:
     value that was given for it."""
     part, _, last = key.rpartition(".")
     level = [k for k in all_config_keys() if k.count(".") == key.count(".")]
-    hint = closest_word(key, [k for k in level if k not in _PARTS_OF_COMMANDS])
+    hint = closest_word(key, level)
     if not hint or (not part and _is_like_setting(key.replace("-", "_"))):
         hint = as_setting(last, value) if (value and not part) or keys_meant(last) else ""
     options = [
@@ -200,10 +201,8 @@ def as_setting(name: str, value: str) -> str:
 
 
 def keys_meant(name: str) -> list[str]:
-    """Return the keys that a word may stand for: itself, or those of sweeps that end in it."""
-    if name in all_config_keys():
-        return [name]
-    return [key for key in keys_named(name) if key.partition(".")[0] not in _PARTS_OF_COMMANDS]
+    """Return the keys that a word may stand for: itself, or those that end in it."""
+    return [name] if name in all_config_keys() else [*keys_named(name)]
 
 
 def _similar(name: str) -> list[str]:

@@ -6,9 +6,10 @@ import ast
 import functools
 import inspect
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from automl.cli.command_registry import COMMANDS, conf_dir, default_options
 from automl.config import Config
@@ -17,17 +18,12 @@ from automl.models.family import load_families
 KEYS = {
     "study": "name n_trials timeout_seconds metric direction seed dir",
     "data": "path target task test folds sweep_rows source",
-    "evaluate": "trials",
     "model": "target",
     "objective": "target command pattern",
     "training": "epochs precision schedule patience_epochs loss",
     "devices": "only",
     "admission": "request max_concurrent_trials",
     "tracking": "uri checkpoints",
-    "refit": "trial members rows n_seeds",
-    "export": "format",
-    "register": "name",
-    "predict": "input output members",
 }
 """The most used keys by part, which `--help` lists; `--cfg job` prints all of them."""
 
@@ -113,6 +109,26 @@ def _class_with_key(part: str, name: str) -> type:
 def _marked_names(value: Enum) -> str:
     """Return every name of an enum, the default marked with `*`."""
     return "|".join(member.name + "*" * (member is value) for member in type(value))
+
+
+def shown_default(known: Field[Any]) -> str:
+    """Return the default of a field as it is typed: `none` for no value, `[]` for an empty list."""
+    if known.default_factory is not MISSING:
+        return "[]"
+    if isinstance(known.default, Enum):
+        return known.default.name
+    if isinstance(known.default, bool):
+        return str(known.default).lower()
+    return "none" if known.default is None else str(known.default)
+
+
+def class_docstrings(cls: type) -> dict[str, str]:
+    """Return the docstring under each field of a dataclass and of its bases, by the field's
+    name."""
+    found: dict[str, str] = {}
+    for owner in reversed([base for base in cls.__mro__ if is_dataclass(base)]):
+        found |= _docstrings_by_key(owner)
+    return found
 
 
 @functools.cache

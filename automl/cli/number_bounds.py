@@ -18,14 +18,15 @@ MAX_NUMBER = 2**31 - 1
 MAX_SEED = 2**32 - 1
 MAX_PARAM = 2**63 - 1
 """Largest whole number of a param, or of a step or value that is told."""
-_PARAM_PARTS = ("space", "study.enqueue", "study.constraints", "enqueue.params", "tell")
+_PARAM_PARTS = ("space", "study.enqueue", "study.constraints")
 _LONG_NUMBER = re.compile(r"(?<![\w.])[-+]?\d(?:_?\d){18,}")
 
 
-def refuse_large_numbers(config: DictConfig) -> None:
-    """Raise ConfigError for the first whole number of a composed config that exceeds its bound."""
+def refuse_large_numbers(config: DictConfig, param_parts: Sequence[str] = _PARAM_PARTS) -> None:
+    """Raise ConfigError for the first whole number of a config that exceeds its bound; that of a
+    param is larger, and these parts of the config hold params."""
     for key, number in _whole_numbers(config, ""):
-        is_param = any(key == part or key.startswith(f"{part}.") for part in _PARAM_PARTS)
+        is_param = any(key == part or key.startswith(f"{part}.") for part in param_parts)
         bound = MAX_PARAM if is_param else MAX_SEED if key.endswith("seed") else MAX_NUMBER
         if abs(number) > bound:
             rule = f"at most {bound:,}" if number > 0 else f"at least {-bound:,}"

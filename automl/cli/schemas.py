@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -23,6 +23,7 @@ from automl.cli.config_keys import (
     OPTIONS_BY_CLASS,
     SCHEMA_SUFFIX,
     DefaultModelSchema,
+    config_keys,
 )
 from automl.cli.space_overrides import is_about_space
 from automl.config import Config, TrainingConfig
@@ -45,12 +46,26 @@ def register_schemas() -> None:
     OmegaConf.register_new_resolver("automl.own_length", _own_length, replace=True)
     store = ConfigStore.instance()
     root = OmegaConf.structured(Config)
+    _keep_settings(root)
     OmegaConf.update(root, "training.epochs", _OWN_LENGTH)
     for group, classes in OPTIONS_BY_CLASS.items():
         root[group] = MISSING  # else an option would be merged into the default option's keys
         for name, cls in classes.items():
             store.store(group=group, name=name + SCHEMA_SUFFIX, node=cls)
     store.store(name="config_schema", node=root)
+
+
+def _keep_settings(node: DictConfig) -> None:
+    """Remove the fields that are no settings from a schema."""
+    owner = OmegaConf.get_type(node)
+    assert owner is not None, "a schema is made of config classes"
+    OmegaConf.set_struct(node, False)
+    for key in list(map(str, node)):
+        if key not in config_keys(owner):
+            node.pop(key)
+        elif isinstance(node[key], DictConfig) and is_dataclass(OmegaConf.get_type(node, key)):
+            _keep_settings(node[key])
+    OmegaConf.set_struct(node, None)
 
 
 def register_space(entries: Mapping[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 The search space: Hydra merges where a new entry should replace the old one, wants `+` before a new
 name, and refuses sweeps without `--multirun`. Every override of `space` becomes overrides of plain
-mappings here. Hydra's sweep notation becomes the mapping of the same meaning: `interval(1e-4,1e-1)`
+mappings here. The short notation of a range (`2..8`, `config/range_text.py`) becomes its mapping.
+Hydra's sweep notation becomes the mapping of the same meaning: `interval(1e-4,1e-1)`
 → `{low: 0.0001, high: 0.1}`; `32,64` → `{choices: [32, 64]}`; `range(2,9)` → `{low: 2, high: 8}`,
 the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8 included; `tag(log, …)` adds
 `log: true`. `search/search_space.py` checks whether low, high and choices make sense.
@@ -36,14 +37,15 @@ from hydra.errors import HydraException
 
 from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import all_config_keys
+from automl.config.range_text import RANGE_FORMS_TEXT, parse_range
 from automl.errors import ConfigError
 
 _CALL = re.compile(
     r"\s*(choice|range|interval|tag|sort|shuffle|glob|int|float|str|bool)\s*\(.*\)\s*"
 )
 SPACE_FORMS_TEXT = (
-    "a param is written as interval(1e-4,1e-1), range(2,9), tag(log,interval(1e-4,1e-1)), "
-    "int(tag(log,interval(8,512))), choice(sgd,adam), 32,64 or {low: 2, high: 8}"
+    f"a param is written as {RANGE_FORMS_TEXT}, 32,64 or one value; as a mapping {{low: 2, high: "
+    "8}; or in Hydra's notation: interval(1e-4,1e-1), range(2,9), tag(log,interval(1e-4,1e-1))"
 )
 
 
@@ -83,10 +85,12 @@ def is_call(text: str) -> bool:
 
 
 def _parse(name: str, text: str) -> object:
-    """Return the sweep that a string of a YAML file, or a quoted string, spells, else the string
-    itself."""
-    if "${" in text or not (is_call(text) or "," in text):
+    """Return the range or the sweep that a string spells, else the string itself."""
+    if "${" in text:
         return text
+    if not (is_call(text) or "," in text):
+        found = parse_range(f"space.{name}", text)
+        return text if found is None else found
     try:
         return OverridesParser.create().parse_override(f"param={text.strip()}").value()
     except HydraException as error:
@@ -101,11 +105,21 @@ def _from_sweep(name: str, sweep: Sweep) -> dict[str, Any]:
     if isinstance(sweep, ChoiceSweep):
         if log:
             raise _refusal(name, "tag(log, …)", "a choice has no scale: tag a range or an interval")
+        _refuse_ranges(name, sweep.list)
         return {"choices": [plain_entry(value) for value in sweep.list]}
     if isinstance(sweep, RangeSweep):
         return _from_range(name, sweep) | log
     assert isinstance(sweep, IntervalSweep)
     return {"low": sweep.start, "high": sweep.end} | log
+
+
+def _refuse_ranges(name: str, choices: Sequence[object]) -> None:
+    for value in choices:
+        if isinstance(value, str) and parse_range(f"space.{name}", value) is not None:
+            raise ConfigError(
+                f"space.{name}={value},…: a choice is one value, not a range. Give one range, or "
+                f"texts as they are: {{choices: ['{value}', …]}}."
+            )
 
 
 def _from_range(name: str, sweep: RangeSweep) -> dict[str, Any]:

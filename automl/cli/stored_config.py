@@ -52,16 +52,7 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
             plain["data"][key] = getattr(config.data, key)
     if isinstance(plain["space"], Mapping):
         plain["space"] = canonical_space(plain["space"])
-    plain["study"]["copy"] = None  # answers a question about one folder
-    if config.warm:  # a clone learns from its original
-        names = [config.study.name, *config.study.warm_from]
-        plain["study"]["warm_from"] = list(dict.fromkeys(names))
-    if config.study.new_name is not None:
-        plain["study"] |= {"name": config.study.new_name, "n_edits": 0}
-    plain["study"]["new_name"], plain["warm"], plain["which"] = None, False, None
     plain["study"]["relative_to"] = str(Path.cwd())
-    plain["data"]["split_to"] = None  # the split is written once
-    del plain["ask"], plain["tell"]  # of one command
     whole = add_defaults_list(composed, _drop_credentials(plain))
     return seal_config(OmegaConf.to_yaml(OmegaConf.create(whole)))
 

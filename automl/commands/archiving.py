@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from automl.commands.command_call import CommandCall
 from automl.config import STUDY_NAME_PATTERN
+from automl.config.command_arguments import ArchiveArguments, RestoreArguments
 from automl.errors import ConfigError, StorageError
 from automl.record.disk import file_kind, make_folder
 from automl.record.output_file import find_output, open_output
@@ -51,23 +52,19 @@ def archive(call: CommandCall) -> int:
     """Write `study.name`, or the newest study, as one file. Raises AutoMLError."""
     config = call.config
     path = find_study(config.study)
-    output = Path(config.archive.output or f"{path.name}{_SUFFIX}")
-    file = find_output("archive.output", output)
-    if config.archive.output is None and file.exists():
-        raise ConfigError(
-            f"archive.output: {output} exists; name the file to write, archive.output=FILE, or "
-            "remove it."
-        )
+    to = call.typed_arguments(ArchiveArguments).to
+    output = Path(to or f"{path.name}{_SUFFIX}")
+    file = find_output("to", output)
+    if to is None and file.exists():
+        raise ConfigError(f"{output} exists; name the file to write, to=FILE, or remove it.")
     if file.is_relative_to(path.resolve()):
-        raise ConfigError(
-            f"archive.output={output}: it lies in the study itself; name a file elsewhere."
-        )
+        raise ConfigError(f"to={output}: it lies in the study itself; name a file elsewhere.")
     with (
         StudyDirectory.open(replace(config.study, name=path.name), must_exist=True),
         long_step(f"archiving study {path.name}"),
     ):
         entries = _study_entries(path.resolve())
-        with open_output("archive.output", output) as written:
+        with open_output("to", output) as written:
             _write_archive(written, path.name, entries)
             read_back(Path(written.name), len(entries))
     size_bytes = file.stat().st_size
@@ -152,12 +149,12 @@ def read_back(file: Path, n_entries: int) -> None:
 
 
 def restore(call: CommandCall) -> int:
-    """Make a study of the file `restore.input`, under its own name or `study.name`. Raises
-    AutoMLError; a folder that exists is never changed."""
-    config = call.config
-    if config.restore.input is None:
-        raise ConfigError("restore needs the file that `archive` wrote: restore.input=FILE.")
-    source, folder = Path(config.restore.input), Path(config.study.dir)
+    """Make a study of the file, under its own name or `study.name`. Raises AutoMLError; a folder
+    that exists is never changed."""
+    config, file = call.config, call.typed_arguments(RestoreArguments).file
+    if file is None:
+        raise ConfigError("restore needs the file that `archive` wrote: file=FILE.")
+    source, folder = Path(file), Path(config.study.dir)
     with long_step(f"restoring {source}"), _extracted(source, folder) as extracted:
         name = config.study.name or extracted.name
         study = replace(config.study, name=name)
@@ -196,7 +193,7 @@ def _extracted(source: Path, folder: Path) -> Iterator[Path]:
         yield beside / name
     except _UNREADABLE as error:
         raise ConfigError(
-            f"restore.input={source}: this is no whole study that `archive` wrote "
+            f"file={source}: this is no whole study that `archive` wrote "
             f"({_first_line(error)}); name another file, or archive the study again."
         ) from error
     finally:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
-from automl.config import Config
+from automl.config import CommandArguments, Config
+
+A = TypeVar("A", bound=CommandArguments)
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,14 @@ class CommandCall:
     """The YAML that `resume` composes the same config from; it holds no credential."""
     stored_settings: StoredSettings | None = None
     """The settings of the study. None: the command asks for none, or the line changes none."""
+    arguments: CommandArguments | None = None
+    """The arguments of the command. None: the defaults."""
+    stored_study: Path | None = None
+    """The directory of the study whose stored config was composed. None: it is from elsewhere."""
+
+    def typed_arguments(self, cls: type[A]) -> A:
+        """Return the arguments as those of the class, which the registry names for the command."""
+        if self.arguments is None:
+            return cls()
+        assert isinstance(self.arguments, cls), "the registry names the class"
+        return self.arguments

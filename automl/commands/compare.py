@@ -7,6 +7,7 @@ from pathlib import Path
 
 from automl.commands.command_call import CommandCall
 from automl.config import StudyConfig
+from automl.config.command_arguments import CompareArguments
 from automl.errors import ConfigError
 from automl.record.disk import write_atomically
 from automl.record.studies import find_study
@@ -30,11 +31,12 @@ MAX_SETTINGS = 20
 
 def run(call: CommandCall) -> int:
     """Print the table and the place of the page. Raises AutoMLError."""
-    names, folder = call.config.compare.studies, Path(call.config.study.dir)
+    names = call.typed_arguments(CompareArguments).studies
+    folder = Path(call.config.study.dir)
     if len(names) < 2:
         raise ConfigError(
-            f"compare.studies={names}: name two studies or more, such as: python -m automl compare "
-            "first second"
+            f"studies={','.join(names)}: name two studies or more, such as: python -m automl "
+            "compare first second"
         )
     paths = [find_study(StudyConfig(name=name, dir=str(folder))) for name in names]
     studies = [read_study_data(path) for path in paths]

@@ -25,6 +25,7 @@ from automl.admission.accounting.ledger import DeviceLedgerPage
 from automl.admission.refusals import gib_text
 from automl.commands.command_call import CommandCall
 from automl.config import Config, ExecutionKind
+from automl.config.command_arguments import DevicesArguments
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
     FIRST_READING_SECONDS,
@@ -215,7 +216,7 @@ COLUMNS = (
 def run(call: CommandCall) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
     config = call.config
-    if config.watch:
+    if call.typed_arguments(DevicesArguments).watch:
         return watch_devices(config)
     if watches_cluster(config):
         _print_nodes(config)

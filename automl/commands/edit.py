@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from automl.commands.command_call import CommandCall, StoredSettings
 from automl.commands.models.study_opening import fetch_shared_study, open_requests
 from automl.config import StudyConfig
+from automl.config.command_arguments import EditArguments
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.event_log import EventLog, read_edits
 from automl.record.studies import study_path
@@ -45,14 +46,15 @@ def run(call: CommandCall) -> int:
     refuse_uneditable_study(config)
     change = SettingsChange.between(stored.before_line, config)
     changes = bool(change.before or change.after)
-    if config.undo and changes:
+    undo = call.typed_arguments(EditArguments).undo
+    if undo and changes:
         raise ConfigError("undo=true takes the last edit back, and nothing else: give it alone.")
-    if not config.undo and not changes:
+    if not undo and not changes:
         raise ConfigError(
             "edit: nothing changes: give the settings that the study should have, such as "
             "space.lr.high=0.3 or study.n_trials=200, or undo=true."
         )
-    arguments: Mapping[str, Any] = {"undo": True} if config.undo else vars(change)
+    arguments: Mapping[str, Any] = {"undo": True} if undo else vars(change)
     path = study_path(config.study).absolute()
     with open_requests(config.study, path) as requests:
         request = requests.write(EDIT, arguments)

@@ -30,12 +30,16 @@ from automl.commands.models.study_opening import (
 )
 from automl.commands.models.which_model import (
     ModelChoice,
+    as_searched,
     best_checkpoint_file,
     choose_models,
     network_builder,
     open_model,
 )
 from automl.config import Config
+from automl.config.command_arguments import EvaluateArguments
+from automl.config.which_models import REFIT, WhichModels, parse_which
+from automl.data.load import write_parts
 from automl.data.scoring.evaluation import EvaluationRows, evaluation_loss, take_training_share
 from automl.errors import ConfigError
 from automl.in_trial.seeds import evaluation_seed
@@ -59,7 +63,7 @@ from automl.trial import (
 )
 
 N_TRIALS = 3
-"""Number of best trials whose order is checked if `evaluate.trials` names none."""
+"""Number of best trials whose order is checked if `which` names none."""
 SHARES = (0.25, 0.5)
 """Shares of the trials' training rows that the trials are trained on again."""
 MIN_PART_ROWS = 40
@@ -76,10 +80,10 @@ class PartLosses:
     """Losses as a row for each number of rows, and a column for each trial."""
 
 
-def compare_parts(config: Config, record: StudyRecord) -> list[TrialRecord]:
+def compare_parts(which: WhichModels, record: StudyRecord) -> list[TrialRecord]:
     """Return the trials to compare, the best first; pruned ones were trained for shorter and are
     left out."""
-    numbers = config.evaluate.trials
+    numbers = [model.number for model in which.models if model.number is not None]
     finished = [t for t in record.ranking() if t.state is TrialState.FINISHED]
     return [t for t in finished if t.number in numbers] if numbers else finished[:N_TRIALS]
 
@@ -120,16 +124,20 @@ def rank_parts(
 
 
 def score_repeats(
-    config: Config, trial: TrialRecord, evaluation: EvaluationRows, at: Callable[[str], None]
+    config: Config,
+    trial: TrialRecord,
+    n: int,
+    evaluation: EvaluationRows,
+    at: Callable[[str], None],
 ) -> Mapping[str, tuple[float, ...]]:
-    """Train a trial again with fresh seeds; return the scores of the trainings by metric.
+    """Train a trial again with `n` fresh seeds; return the scores of the trainings by metric.
 
     Raises AutoMLError.
     """
     from automl.models.mean_model import judged_outputs
     from automl.objectives.model_scoring import retrain_trial
 
-    data, n = evaluation.dataset, config.evaluate.repeats
+    data = evaluation.dataset
     plan = replace(TrainingPlan.from_config(config), n_models=data.n_models, repeats=1)
     setup = SessionSetup(plan, data, config.execution.threads_per_trial)
     build = network_builder(config)
@@ -281,32 +289,40 @@ def _interval_text(low: float, high: float, figure: Callable[[float], str]) -> s
 
 def run(call: CommandCall) -> int:
     """Score the models, print the scores and keep them. Raises AutoMLError."""
-    event = evaluate_models(call.config, say_on_stdout)
+    arguments = call.typed_arguments(EvaluateArguments)
+    event = evaluate_models(call.config, arguments, say_on_stdout)
     write_answer({"evaluation": event, "rows": event.rows, "models": event.models})
     return 0
 
 
 def evaluate_models(
     config: Config,
+    arguments: EvaluateArguments,
     say: Say,
     *,
     show: bool = True,
     to_mlflow: bool = True,
     judge: Judge = EvaluationRows.judged,
 ) -> ModelsEvaluated:
-    """Score the models that `evaluate.*` names, and keep the scores.
+    """Score the models that the arguments name, and keep the scores.
 
     `show` prints them as tables; `to_mlflow=False` leaves the delivery to the caller. `judge` may
     return baselines of rows that were scored before. Raises AutoMLError.
     """
-    choices = choose_models(config)
+    which = parse_which(arguments.which)
+    choices = choose_models(config, which)
     fetch_shared_study(config.study)
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
     record = read_study(directory)
     with long_step("loading PyTorch and scoring the models", say) as step:
-        scoring = score_models(config, record, choices, judge, step.at)
-        scoring = _with_repeats(scoring, record, config, step.at)
+        asks_refit = REFIT.models[0] in which.models
+        scoring = score_models(config, record, choices, judge, step.at, asks_refit=asks_refit)
+        scoring = _with_repeats(scoring, record, config, arguments.seeds, step.at)
+    if arguments.to is not None:
+        folder = Path(arguments.to).expanduser()
+        write_parts(as_searched(config, record).data, folder)
+        say(f"the parts of the table: {folder}")
     if show:
         _show(scoring, config)
     if record_evaluation(scoring.event, config):
@@ -319,24 +335,28 @@ def evaluate_models(
             f"{command}"
         )
     if show and scoring.table is not None:
-        _show_parts(scoring.table, record, config)
+        _show_parts(scoring.table, record, which, config)
     return scoring.event
 
 
 def _with_repeats(
-    scoring: ScoringResult, record: StudyRecord, config: Config, at: Callable[[str], None]
+    scoring: ScoringResult,
+    record: StudyRecord,
+    config: Config,
+    n: int,
+    at: Callable[[str], None],
 ) -> ScoringResult:
-    """Return the scores with those of fresh trainings of the best trial, if they are asked for."""
-    n, table, event = config.evaluate.repeats, scoring.table, scoring.event
+    """Return the scores with those of `n` fresh trainings of the best trial."""
+    table, event = scoring.table, scoring.event
     if not n:
         return scoring
     if table is None or not event.trials:
         raise ConfigError(
-            f"evaluate.repeats={n}: trains a trial of a table again, and no trial of a table is "
-            "scored: name one by evaluate.trials=[NUMBER], or leave evaluate.repeats out."
+            f"seeds={n}: trains a trial of a table again, and no trial of a table is scored: name "
+            "one by which=NUMBER, or leave seeds out."
         )
     number = event.trials[0]
-    scores = score_repeats(config, record.trials[number], table, at)
+    scores = score_repeats(config, record.trials[number], n, table, at)
     repeated = replace(event, repeated_trial=number, repeated_scores=scores)
     return replace(scoring, event=repeated)
 
@@ -358,9 +378,11 @@ def _show(scoring: ScoringResult, config: Config) -> None:
         console.say(note, "yellow")
 
 
-def _show_parts(table: EvaluationRows, record: StudyRecord, config: Config) -> None:
+def _show_parts(
+    table: EvaluationRows, record: StudyRecord, which: WhichModels, config: Config
+) -> None:
     """Print whether `data.sweep_rows` ranks trials as more rows do, if the study has it."""
-    trials = compare_parts(config, record)
+    trials = compare_parts(which, record)
     too_few = len(trials) < 2 or len(table.dataset.train) < MIN_PART_ROWS
     if config.data.sweep_rows is None or too_few:
         return

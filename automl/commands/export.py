@@ -1,6 +1,6 @@
 """`export`: writes a study's model as files that other programs run, after comparing their scores.
 
-The formats and the comparison are in `automl/export`. With `export.tune`, the fastest way of
+The formats and the comparison are in `automl/export`. With `tune=true`, the fastest way of
 running the model becomes the export (`fastest_export.py`).
 """
 
@@ -21,6 +21,8 @@ from automl.commands.models.which_model import (
     outdated_model_note,
 )
 from automl.config import Config, ExportFormat
+from automl.config.command_arguments import ExportArguments
+from automl.config.which_models import parse_which
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import Family
 from automl.record.studies import read_study, study_path
@@ -43,23 +45,26 @@ N_ROWS = 1000
 
 def run(call: CommandCall) -> int:
     """Write the export and print the comparison with the model. Raises AutoMLError."""
-    config = call.config
+    config, arguments = call.config, call.typed_arguments(ExportArguments)
     console, path = open_console(), study_path(config.study)
-    choice = choose_model(config, "export")
+    choice = choose_model(config, parse_which(arguments.which), "export")
 
     from automl.data.tables.table_sources import raw_rows
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
         predictor = model.predictor
-        _check_format(config, predictor)
+        _check_format(config, arguments.format, predictor)
         rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
-        if config.export.tune:
-            fastest = find_fastest_export(config, predictor, model.name, console, Path(folder))
-        kind = config.export.format if fastest is None else fastest.format
-        target_path = config.export.to or StudyFiles(path).export(model.name, kind.value)
+        if arguments.tune:
+            tolerance = arguments.tolerance
+            fastest = find_fastest_export(
+                config, predictor, model.name, console, Path(folder), tolerance
+            )
+        kind = arguments.format if fastest is None else fastest.format
+        target_path = arguments.to or StudyFiles(path).export(model.name, kind.value)
         console.say(f"{model.name} of {path.name}: {_way_text(kind, fastest)}, to {target_path}")
         if warning := outdated_model_note(config, model):
             console.say(warning, "yellow")
@@ -82,21 +87,21 @@ def run(call: CommandCall) -> int:
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
 
-def _check_format(config: Config, predictor: Predictor) -> None:
+def _check_format(config: Config, kind: ExportFormat, predictor: Predictor) -> None:
     """Raise ConfigError for a format that the model does not have; it names the best trial that has
     it."""
-    kind, formats = config.export.format, predictor.export_formats
+    formats = predictor.export_formats
     if kind not in formats:
         reason = f"; {predictor.no_export_reason}" * bool(predictor.no_export_reason)
         listed = ", ".join(known.value for known in formats)
         raise ConfigError(
-            f"export.format={kind.value}: models of this family have "
+            f"format={kind.value}: models of this family have "
             f"{f'these: {listed}' if listed else 'none; automl.load reads them'}{reason}."
-            f"{_best_trial_with_format(config)}"
+            f"{_best_trial_with_format(config, kind)}"
         )
 
 
-def _best_trial_with_format(config: Config) -> str:
+def _best_trial_with_format(config: Config, kind: ExportFormat) -> str:
     """Return a sentence that names the best trial with the format, in a study of several
     families."""
     family, path = config.model, study_path(config.study)
@@ -104,15 +109,15 @@ def _best_trial_with_format(config: Config) -> str:
     if family.choice is None:
         return ""
     for trial in read_study(path).ranking():
-        has_format = config.export.format in family.of_trial(trial.params)[0].export_formats
+        has_format = kind in family.of_trial(trial.params)[0].export_formats
         if has_format and StudyFiles(path).checkpoint(trial.number, CheckpointKind.BEST).exists():
             number, name = trial.number, trial.params[family.choice]
-            return f" The best trial that has it is {number} ({name}): export.trial={number}."
+            return f" The best trial that has it is {number} ({name}): which={number}."
     return ""
 
 
 def _way_text(kind: ExportFormat, fastest: FastestExport | None) -> str:
-    format_text = f"export.format={kind.value}"
+    format_text = f"format={kind.value}"
     return format_text if fastest is None else f"{format_text}, chosen: {fastest.label}"
 
 
@@ -130,7 +135,7 @@ def _write_export(
     try:
         return export_model(predictor, rows, Path(to).expanduser(), kind, about, tuned=tuned)
     except OSError as error:
-        raise AutoMLError(f"export.to={to}: cannot be written ({error}).") from error
+        raise AutoMLError(f"to={to}: cannot be written ({error}).") from error
 
 
 def _model_facts(path: Path, model: TableModel) -> dict[str, Any]:
@@ -160,7 +165,7 @@ def _say_parity(
     if fastest is not None and fastest.tuned.accept is not None:
         console.say(
             f"the export rounds: scores of {counted(result.n_rows, 'row')} of the table and "
-            f"{result.n_odd} odd ones within {result.largest:.1g}, its loss within export.tolerance"
+            f"{result.n_odd} odd ones within {result.largest:.1g}, its loss within the tolerance"
         )
         return
     agreement = f"scores within {result.largest:.1g}" + (", all labels the same" * has_labels)

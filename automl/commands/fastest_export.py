@@ -1,4 +1,4 @@
-"""Finds the fastest way of running a model that can be written as an export (`export.tune`).
+"""Finds the fastest way of running a model that can be written as an export (`export tune=true`).
 
 The measuring is in `automl/measure/tuning`. The figures are kept in the study and in MLflow.
 """
@@ -44,7 +44,12 @@ class FastestExport:
 
 
 def find_fastest_export(
-    config: Config, predictor: Predictor, model: str, console: CommandConsole, folder: Path
+    config: Config,
+    predictor: Predictor,
+    model: str,
+    console: CommandConsole,
+    folder: Path,
+    tolerance: float,
 ) -> FastestExport:
     """Measure the ways, show them, and keep the figures in the study and in MLflow; files are made
     in `folder`.
@@ -56,7 +61,7 @@ def find_fastest_export(
     from automl.measure.tuning.measurement import fastest_way, measure_ways, seconds_needed
     from automl.measure.tuning.ways import ways_here
 
-    validation = _validation(config, predictor)
+    validation = _validation(config, predictor, tolerance)
     ways = ways_here(predictor)
     console.say(
         f"measures {_n_measured(ways)} ways of running it, by one row to 16,384 at a time: about "
@@ -76,21 +81,21 @@ def find_fastest_export(
         console.say("interrupted before anything that could be written was measured", "yellow")
         raise KeyboardInterrupt
     if fastest is None:
-        raise _no_export_error(measurements, config.export.tolerance)
+        raise _no_export_error(measurements, tolerance)
     return _export_of(fastest, measurements, validation)
 
 
-def _validation(config: Config, predictor: Predictor) -> AccuracyCheck:
+def _validation(config: Config, predictor: Predictor, tolerance: float) -> AccuracyCheck:
     from automl.data.scoring.evaluation import validation_part
     from automl.measure.tuning.measurement import AccuracyCheck
 
     part, classes = validation_part(config.data, predictor.read)
     if tuple(classes) != tuple(predictor.classes):
         raise ConfigError(
-            "export.tune: the classes of the study's table are not those that the model learned "
+            "tune=true: the classes of the study's table are not those that the model learned "
             f"({len(classes)} and {len(predictor.classes)}): put the table of then back."
         )
-    return AccuracyCheck.of(predictor, part, config.export.tolerance)
+    return AccuracyCheck.of(predictor, part, tolerance)
 
 
 def _n_measured(ways: Sequence[InferenceWay]) -> int:
@@ -121,7 +126,7 @@ def _show(
     console.table(COLUMNS, [_row(way) for way in measured if way.timing])
     console.say(
         f"loss: on {counted(len(validation.part), 'validation row')}; the model's own is "
-        f"{validation.loss:.6g}, and up to {validation.max_loss:.6g} is within export.tolerance="
+        f"{validation.loss:.6g}, and up to {validation.max_loss:.6g} is within tolerance="
         f"{validation.tolerance:g}",
         "dim",
     )
@@ -173,12 +178,12 @@ def _keep(event: ExportTuned, config: Config, console: CommandConsole) -> None:
 def _no_export_error(measurements: TuningMeasurements, tolerance: float) -> AutoMLError:
     if any(way.is_file for way in measurements.ways):
         return AutoMLError(
-            f"export.tune: what could be written is not within export.tolerance={tolerance:g} of "
-            "the model's loss: allow more, or leave export.tune out."
+            f"tune=true: what could be written is not within tolerance={tolerance:g} of the "
+            "model's loss: allow more, or leave tune out."
         )
     return AutoMLError(
-        "export.tune: nothing that could be written was measured, and the lines above say why: "
-        "mend that, or leave export.tune out."
+        "tune=true: nothing that could be written was measured, and the lines above say why: mend "
+        "that, or leave tune out."
     )
 
 

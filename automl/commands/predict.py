@@ -23,7 +23,8 @@ from automl.commands.models.which_model import (
     open_model,
     outdated_model_note,
 )
-from automl.config import Config
+from automl.config.command_arguments import PredictArguments
+from automl.config.which_models import parse_which
 from automl.errors import ConfigError
 from automl.record.output_file import find_output, open_output
 from automl.record.studies import study_path
@@ -44,26 +45,25 @@ T = TypeVar("T")
 
 
 def run(call: CommandCall) -> int:
-    """Write `predict.output`, with a row for each row of `predict.input`. Raises AutoMLError."""
-    config = call.config
+    """Write the file `to`, with a row for each row of `table`. Raises AutoMLError."""
+    config, arguments = call.config, call.typed_arguments(PredictArguments)
     console, path = open_console(), study_path(config.study)
-    input_path, output = _input_and_output(config)
-    choice = choose_model(config, "predict")
+    input_path, output = _input_and_output(arguments)
+    choice = choose_model(config, parse_which(arguments.which), "predict")
 
     from automl.data.tables.chunked_table import ChunkedTable
     from automl.data.unknown_cells import CellCounter
 
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
-    predictor, members_words = _choose_members(model, config.predict.members)
+    predictor, members_words = _choose_members(model, arguments.members)
     columns = predictor.columns
-    table = ChunkedTable.at("predict.input", input_path, columns.sources, config.predict.keep)
+    table = ChunkedTable.at("table", input_path, columns.sources, arguments.keep)
     if warning := outdated_model_note(config, model):
         console.say(warning, "yellow")
     counter = CellCounter(columns, predictor.read_cells)
     scorer = make_scorer(
         predictor,
-        config.predict.device,
         config.devices,
         now=time.monotonic,
         say=console.say,
@@ -87,28 +87,28 @@ def _choose_members(model: TableModel, wanted: int | None) -> tuple[Predictor, s
     n_all = len(model.predictor.params)
     if not model.is_ensemble:
         raise ConfigError(
-            f"predict.members={wanted}: {model.name} is no ensemble, of whose members some can be "
-            "chosen: leave it out, or take predict.model=ensemble."
+            f"members={wanted}: {model.name} is no ensemble, of whose members some can be chosen: "
+            "leave it out, or take which=ensemble."
         )
     if wanted >= n_all:
         return model.predictor, f", by all of its {counted(n_all, 'member')},"
     return model.predictor.of_heaviest(wanted), f", by {wanted} of its {counted(n_all, 'member')},"
 
 
-def _input_and_output(config: Config) -> tuple[str, Path]:
+def _input_and_output(arguments: PredictArguments) -> tuple[str, Path]:
     """Return the path of the table and the path of the scores. Raises ConfigError."""
-    input_path, output = config.predict.input, config.predict.output
-    for key, value, such_as in (("input", input_path, "rows"), ("output", output, "scores")):
+    input_path, output = arguments.table, arguments.to
+    for word, value, such_as in (("table", input_path, "rows"), ("to", output, "scores")):
         if not value:
-            raise ConfigError(f"predict.{key}: must be given, such as predict.{key}={such_as}.csv")
+            raise ConfigError(f"{word}: must be given, such as {word}={such_as}.csv")
     assert input_path is not None, "looked at above"
     assert output is not None
     output_path = Path(output).expanduser()
-    if find_output("predict.output", output) == Path(input_path).expanduser().resolve():
-        raise ConfigError(f"predict.output={output}: is the table itself; name another file.")
+    if find_output("to", output) == Path(input_path).expanduser().resolve():
+        raise ConfigError(f"to={output}: is the table itself; name another file.")
     if output_path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"predict.output={output}: must end in {' or '.join(FORMATS)}.")
-    find_output("predict.output", _unread_rows_path(output_path))
+        raise ConfigError(f"to={output}: must end in {' or '.join(FORMATS)}.")
+    find_output("to", _unread_rows_path(output_path))
     return input_path, output_path
 
 
@@ -135,7 +135,7 @@ def _score(
     classes, kept_columns = predictor.classes, table.texts
     with ExitStack() as files:
         unread = UnreadRowsFile(_unread_rows_path(output), files)
-        file = files.enter_context(open_output("predict.output", output))
+        file = files.enter_context(open_output("to", output))
         parquet = output.suffix.lower() == PARQUET
         writer = files.enter_context(
             open_scores_writer(
@@ -169,7 +169,7 @@ class UnreadRowsFile:
         if not unread:
             return
         if self.file is None:
-            self.file = self._files.enter_context(open_output("predict.output", self.path))
+            self.file = self._files.enter_context(open_output("to", self.path))
             self.file.write(b"row,reason\n")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows((row.where, row.reason) for row in unread)

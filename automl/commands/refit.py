@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.commands.models.which_model import find_model_trial, with_named_trial
+from automl.commands.models.which_model import as_searched, choose_winner
 from automl.commands.sweep import loading
-from automl.config import Config
-from automl.record.studies import read_study, study_path
+from automl.config import RefitArguments
+from automl.config.which_models import parse_which
+from automl.record.studies import study_path
 from automl.record.study_files import StudyFiles
-from automl.record.study_record import StudyRecord
 from automl.terminal.machine_output import write_answer
 
 
@@ -27,15 +26,13 @@ def run(call: CommandCall) -> int:
     from automl.running.prepare.early_refusals import refuse_early
     from automl.running.prepare.refit_task import make_refit_task, refuse_unfit_settings
 
-    config = call.config
-    refuse_unfit_settings(config)
+    config, arguments = call.config, call.typed_arguments(RefitArguments)
+    refuse_unfit_settings(config, arguments)
     path = study_path(config.study).absolute()  # an objective may change the directory
     fetch_shared_study(config.study)
-    record = read_study(path)
-    config = with_named_trial(config, "refit")
+    record, winner = choose_winner(config, parse_which(arguments.which), "refit")
     config = as_searched(config, record)
-    winner = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
-    task = make_refit_task(config, path, record, winner)
+    task = make_refit_task(config, arguments, path, record, winner)
     refuse_early(task.config)
     with ExitStack() as warm:
         with loading("Optuna, PyTorch and MLflow"):
@@ -50,12 +47,3 @@ def run(call: CommandCall) -> int:
         written = os.path.relpath(model) if model.exists() else None
         write_answer({"study": path.name, "model": written})
     return code
-
-
-def as_searched(config: Config, record: StudyRecord) -> Config:
-    """Return the config without a test table that was given after the search: it serves for scores
-    only, and the training rows were chosen when there was none."""
-    own_test = record.settings.get("data.test")
-    if own_test is None or config.data.test_path is None:
-        return config
-    return replace(config, data=replace(config.data, test=own_test))

@@ -22,7 +22,7 @@ from automl.commands.models.champion import (
     choose_alias,
     model_description,
 )
-from automl.commands.models.served_package import make_package, refuse_unservable_format
+from automl.commands.models.served_package import make_package
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.commands.models.which_model import (
     TableModel,
@@ -31,6 +31,8 @@ from automl.commands.models.which_model import (
     outdated_model_note,
 )
 from automl.config import Config, TrackingConfig
+from automl.config.command_arguments import RegisterArguments
+from automl.config.which_models import parse_which
 from automl.errors import AutoMLError
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import (
@@ -94,7 +96,7 @@ def refit_folder(directory: Path, model: TableModel) -> Path:
     if not ended:
         raise AutoMLError(
             f"{model.file}: the refit that it came of is not in {StudyFiles(directory).refits} any "
-            "more, so that it has no run in MLflow: refit again, or name a trial: register.trial=N"
+            "more, so that it has no run in MLflow: refit again, or name a trial: which=N"
         )
     return max(ended)[1]
 
@@ -146,26 +148,26 @@ class RegistrationResult:
 
 def run(call: CommandCall) -> int:
     """Register the model and print its version. Raises AutoMLError."""
-    write_answer(register_model(call.config, say_on_stdout).answer)
+    arguments = call.typed_arguments(RegisterArguments)
+    write_answer(register_model(call.config, arguments, say_on_stdout).answer)
     return 0
 
 
-def register_model(config: Config, say: Say) -> RegistrationResult:
-    """Register the model that `register.model` and `register.trial` mean as a version. Raises
-    AutoMLError, after which the same call goes on."""
-    refuse_unservable_format(config)
+def register_model(config: Config, arguments: RegisterArguments, say: Say) -> RegistrationResult:
+    """Register the model that the arguments name as a version. Raises AutoMLError, after which the
+    same call goes on."""
     fetch_shared_study(config.study)
-    choice = choose_model(config, "register")
+    choice = choose_model(config, parse_which(arguments.which), "register")
     directory = study_path(config.study)
     place = settle_place_unlocked(directory, config.study)
     record = read_study(directory)
     owner = record.uuid if place is None else place.study_uuid
-    shared = config.register.name is not None
+    shared = arguments.as_ is not None
     with long_step(f"loading MLflow, PyTorch and {choice.file.name}", say):
         set_mlflow_defaults(os.environ)
         from automl.tracking.registry.registry import open_registry
 
-        registry = open_registry(config.tracking, config.register.name or directory.name)
+        registry = open_registry(config.tracking, arguments.as_ or directory.name)
         registry.refuse_taken(owner, shared=shared)
 
         from automl.commands.models.new_version import (
@@ -178,7 +180,7 @@ def register_model(config: Config, say: Say) -> RegistrationResult:
         model = open_model(config, choice)
     if warning := outdated_model_note(config, model):
         say(warning)
-    package = make_package(config, model, choice)
+    package = make_package(config, model, arguments.to)
     with long_step(f"putting {model.name} into the registry", say) as step:
         step.at("reading the table")
         evaluation = open_evaluation(

@@ -35,41 +35,43 @@ from automl.commands.models.served_package import (
     find_package,
     make_package,
     package_folder,
-    refuse_unservable_format,
 )
 from automl.commands.models.study_opening import deliver_evaluation
 from automl.commands.models.which_model import (
     best_checkpoint_file,
     choose_model,
-    find_model_trial,
+    choose_winner,
     open_model,
-    with_named_trial,
 )
-from automl.config import Config, WhichModel
-from automl.errors import AutoMLError, ConfigError
+from automl.config import Config, StudyConfig
+from automl.config.command_arguments import (
+    EvaluateArguments,
+    RegisterArguments,
+    ReleaseArguments,
+    argument_fields,
+)
+from automl.config.which_models import REFIT, parse_which
+from automl.errors import AutoMLError
 from automl.record.disk import write_durably
 from automl.record.studies import read_study, study_path
 from automl.record.study_directory import settle_place_unlocked, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import parse_json, say_on_stdout
-from automl.running.prepare.refit_task import ensemble_to_refit
+from automl.record.trial_record import TrialRecord
 from automl.terminal.console import open_console
 from automl.terminal.machine_output import write_answer
 from automl.trial import ENSEMBLE_NAME, ModelsEvaluated, refit_name, trial_name
 
 
-def release_command(config: Config) -> str:
-    """Return the command that resumes the release, with all settings of the steps that are not the
-    default: other seeds or rows would be another refit, and another name another registered
-    model."""
-    words = [study_command("release", config.study)]
-    for group in ("evaluate", "refit", "export", "register"):
-        part = getattr(config, group)
-        default = type(part)()
-        for key, value in vars(part).items():
-            if value != getattr(default, key):
-                text = value.name if isinstance(value, Enum) else value
-                words.append(shlex.quote(f"{group}.{key}={text}"))
+def release_command(study: StudyConfig, arguments: ReleaseArguments) -> str:
+    """Return the command that resumes the release, with all arguments that are not the default:
+    other seeds or rows would be another refit, and another name another registered model."""
+    words = [study_command("release", study)]
+    for word, name in argument_fields(ReleaseArguments).items():
+        value = getattr(arguments, name)
+        if value != getattr(ReleaseArguments, name):
+            text = value.name if isinstance(value, Enum) else value
+            words.append(shlex.quote(f"{word}={text}"))
     return " ".join(words)
 
 
@@ -97,8 +99,8 @@ def check_refit_gate(event: ModelsEvaluated, study_metric: str, register: str) -
     raise ReleaseRefusedError(
         f"the refit is worse than {repeated_words} by more than chance: {comparison}, on "
         f"{event.rows}. Nothing was exported or registered. Several seeds do better "
-        "(refit.n_seeds=8), or rows to stop by "
-        f"(refit.hold_out=0.05); or register {repeated_words} itself: {register}"
+        "(seeds=8), or rows to stop by "
+        f"(hold_out=0.05); or register {repeated_words} itself: {register}"
     )
 
 
@@ -233,10 +235,8 @@ class _SweepUnfinishedError(Exception):
 def run(call: CommandCall) -> int:
     """Do the steps that are not done, and print all. Raises AutoMLError, after which the same
     command goes on."""
-    config = call.config
-    _refuse_other_models(config)
-    refuse_unservable_format(config)
-    release = _WinnerRelease(config, call.stored_config)
+    config, arguments = call.config, call.typed_arguments(ReleaseArguments)
+    release = _WinnerRelease(config, arguments, call.stored_config)
     rows: list[Row] = []
     start_seconds, code = time.monotonic(), 0
     try:
@@ -250,28 +250,30 @@ def run(call: CommandCall) -> int:
         total = time.monotonic() - start_seconds
         open_console().table(STEP_COLUMNS, [*rows, ("", "this time", f"{total:.1f}")], n_left=2)
         if len(rows) < len(release.steps()):
-            say_on_stdout(f"go on with: {release_command(config)}")
+            say_on_stdout(f"go on with: {release_command(config.study, arguments)}")
     return code
 
 
 class _WinnerRelease:
     """The steps of a release for one winner, as `ReleaseStep` values."""
 
-    def __init__(self, config: Config, stored_config: str) -> None:
-        self._stored = stored_config
+    def __init__(self, config: Config, arguments: ReleaseArguments, stored_config: str) -> None:
+        self._config, self._stored = config, stored_config
         self._path = study_path(config.study)
         files = StudyFiles(self._path)
         self.ledger = ReleaseLedger(files.release)
-        record = read_study(self._path)
-        config = with_named_trial(config, "refit")
-        best = find_model_trial(record, config.study, "refit.trial", config.refit.trial)
-        joins = ensemble_to_refit(record, config, self._path) is not None
-        self._trial = None if joins else best.number
+        _, winner = choose_winner(config, parse_which(arguments.which), "release")
+        trial = winner if isinstance(winner, TrialRecord) else None
+        self._trial = None if trial is None else trial.number
         """Number of the winning trial; None: the ensemble is the winner."""
-        self._winner_file = files.ensemble if joins else best_checkpoint_file(self._path, best)
-        self._name = ENSEMBLE_NAME if joins else trial_name(best.number)
+        self._name = ENSEMBLE_NAME if trial is None else trial_name(trial.number)
+        self._winner_file = files.ensemble
+        if trial is not None:
+            self._winner_file = best_checkpoint_file(self._path, trial)
         self._refit = files.refit
-        self._config = replace(config, refit=replace(config.refit, trial=self._trial))
+        self._winner = "ensemble" if trial is None else str(trial.number)
+        """The value of `which=` that means the winner."""
+        self._arguments = replace(arguments, which=self._winner)
         self._judge = JudgedRowsCache()
         self._tables = [
             file_sha256(Path(path).expanduser())
@@ -304,19 +306,18 @@ class _WinnerRelease:
         return any(_scores(event) == made for event in read_study(self._path).evaluations)
 
     def _evaluate_winner(self) -> tuple[str, StepProducts]:
-        event = self._evaluate(WhichModel.ensemble if self._trial is None else WhichModel.trial)
+        event = self._evaluate(self._winner)
         metric = judged_metric(self._config.study.leading_metric, event.scores[self._name])
         score = shown_score(event.scores[self._name][metric])
         return f"{self._name}: {metric} {score} on {event.rows}", _scores(event)
 
     def _evaluate_refit(self) -> tuple[str, StepProducts]:
         try:
-            event = self._evaluate(WhichModel.refit)
+            event = self._evaluate(f"refit,{self._winner}")
         except KnownRowsError:
             event, metric = self._winner_scores(), self._config.study.leading_metric
             return uncompared_refit_text(event, metric, say_on_stdout), _scores(event)
-        named = "model=ensemble" if self._trial is None else f"trial={self._trial}"
-        instead = f"{study_command('register', self._config.study)} register.{named}"
+        instead = f"{study_command('register', self._config.study)} which={self._winner}"
         return check_refit_gate(event, self._config.study.leading_metric, instead), _scores(event)
 
     def _winner_scores(self) -> ModelsEvaluated:
@@ -326,14 +327,12 @@ class _WinnerRelease:
         events = reversed(read_study(self._path).evaluations)
         return next(event for event in events if _scores(event) == done.made)
 
-    def _evaluate(self, which: WhichModel) -> ModelsEvaluated:
+    def _evaluate(self, which: str) -> ModelsEvaluated:
         from automl.commands.evaluate import evaluate_models
 
-        trials = [] if self._trial is None else [self._trial]
-        evaluate_config = replace(self._config.evaluate, trials=trials, model=which)
-        config = replace(self._config, evaluate=evaluate_config)
+        arguments = EvaluateArguments(which=which)
         return evaluate_models(
-            config, say_on_stdout, show=False, to_mlflow=False, judge=self._judge
+            self._config, arguments, say_on_stdout, show=False, to_mlflow=False, judge=self._judge
         )
 
     def give_to_mlflow(self) -> None:
@@ -348,19 +347,20 @@ class _WinnerRelease:
     # --- refit ---
 
     def _key_of_refit(self) -> str:
-        settings = {key: str(value) for key, value in asdict(self._config.refit).items()}
+        names = ("rows", "hold_out", "seeds", "batch_size", "check", "parallel")
+        settings = {name: str(getattr(self._arguments, name)) for name in names}
         return step_key(trial=self._key_of_winner(), settings=settings)
 
     def _is_refitted(self, made: StepProducts) -> bool:
         return self._refit.exists() and file_sha256(self._refit) == made.get(REFIT_MODEL_FILE)
 
     def _train_winner_again(self) -> tuple[str, StepProducts]:
-        code = refit.run(CommandCall(self._config, self._stored))
+        code = refit.run(CommandCall(self._config, self._stored, arguments=self._arguments))
         if code:
             raise _SweepUnfinishedError(code)
-        settings = self._config.refit
-        seeds = f", the mean of {settings.n_seeds} seeds" if settings.n_seeds > 1 else ""
-        result = f"{self._name} again on {settings.rows}{seeds}: {REFIT_MODEL_FILE}"
+        n, rows = self._arguments.seeds, self._arguments.rows
+        seeds = f", the mean of {n} seeds" if n > 1 else ""
+        result = f"{self._name} again on {rows}{seeds}: {REFIT_MODEL_FILE}"
         return result, {REFIT_MODEL_FILE: file_sha256(self._refit)}
 
     # --- export, register ---
@@ -370,22 +370,24 @@ class _WinnerRelease:
 
     @property
     def _export_folder(self) -> Path:
-        return package_folder(self._config, refit_name(self._trial))
+        return package_folder(self._config, refit_name(self._trial), self._arguments.to)
 
     def _is_exported(self, made: StepProducts) -> bool:
         package = find_package(self._export_folder, self._refit)  # a copied ledger may name another
         return package is not None and package.digest == made.get("digest")
 
     def _export(self) -> tuple[str, StepProducts]:
-        choice = choose_model(self._config_for_refit(), "register")
-        package = make_package(self._config, open_model(self._config, choice), choice)
+        choice = choose_model(self._config, REFIT, "release")
+        package = make_package(self._config, open_model(self._config, choice), self._arguments.to)
         result = f"{package.folder}, which says what the model says"
         return result, {"digest": package.digest}
 
     def _register(self) -> tuple[str, StepProducts]:
         from automl.commands.register import register_model
 
-        registered = register_model(self._config_for_refit(), say_on_stdout)
+        own = self._arguments
+        arguments = RegisterArguments(which="refit", as_=own.as_, to=own.to)
+        registered = register_model(self._config, arguments, say_on_stdout)
         write_answer(registered.answer)
         result = (
             f"version {registered.version} of {registered.name}, {registered.model_alias.alias}"
@@ -396,27 +398,7 @@ class _WinnerRelease:
             "digest": registered.digest,
         }
 
-    def _config_for_refit(self) -> Config:
-        register_config = replace(self._config.register, model=WhichModel.refit)
-        return replace(self._config, register=register_config)
-
 
 def _scores(event: ModelsEvaluated) -> StepProducts:
     """Return what identifies scores: the digest of the rows, and the models."""
     return {"rows": event.digest, "models": ", ".join(event.models)}
-
-
-def _refuse_other_models(config: Config) -> None:
-    """Raise ConfigError where a setting means another model than the refit, which is registered, or
-    the model that it repeats."""
-    for command in ("evaluate", "export", "register"):
-        part = getattr(config, command)
-        named = part.trials if command == "evaluate" else part.trial
-        key = f"{command}.trials" if command == "evaluate" else f"{command}.trial"
-        if part.model is not WhichModel.auto or named not in (None, []):
-            shown_key = key if named not in (None, []) else f"{command}.model"
-            raise ConfigError(
-                f"{shown_key}: release evaluates a trial, or the ensemble, and its refit, and "
-                f"exports and registers the refit: leave {shown_key} out, and name the trial by "
-                "refit.trial=N."
-            )

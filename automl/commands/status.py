@@ -14,6 +14,7 @@ from pathlib import Path
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
+from automl.config.command_arguments import StatusArguments
 from automl.errors import ConfigError
 from automl.record.studies import find_study, read_study
 from automl.record.study_files import StudyFiles
@@ -33,8 +34,9 @@ def run(call: CommandCall) -> int:
     config = call.config
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
-    if config.status.trial is not None:
-        show_trial(path, config.status.trial)
+    trial = call.typed_arguments(StatusArguments).trial
+    if trial is not None:
+        show_trial(path, trial)
         return 0
     status, record = read_status(path, fetched)
     study = replace(config.study, name=path.name)
@@ -75,7 +77,7 @@ def show_trial(path: Path, number: int) -> None:
     trial = record.trials.get(number)
     if trial is None:
         raise ConfigError(
-            f"status.trial={number}: study {path.name} has no trial of this number; it has "
+            f"trial={number}: study {path.name} has no trial of this number; it has "
             f"{counted(len(record.trials), 'trial')}, from 0 on."
         )
     reports = sorted((trial.reports or {}).items())

@@ -20,7 +20,14 @@ from typing import Any
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study, open_requests
-from automl.config import Config, ObjectiveKind, StudyConfig, ToldState
+from automl.config import Config, ObjectiveKind, StudyConfig
+from automl.config.command_arguments import (
+    AskArguments,
+    EnqueueArguments,
+    StopArguments,
+    TellArguments,
+    ToldState,
+)
 from automl.errors import AutoMLError, ConfigError, StudyInUseError
 from automl.record.studies import (
     existing_studies_text,
@@ -46,11 +53,10 @@ or a slow disk."""
 
 
 def enqueue(call: CommandCall) -> int:
-    """Have the study try the points of `enqueue.params` and `enqueue.file`. Raises AutoMLError."""
-    config = call.config
-    given = config.enqueue
+    """Have the study try the points of `params` and `from`. Raises AutoMLError."""
+    config, given = call.config, call.typed_arguments(EnqueueArguments)
     points = [dict(given.params)] if given.params else []
-    points += [] if given.file is None else _read_points(Path(given.file))
+    points += [] if given.from_ is None else _read_points(Path(given.from_))
     if not points:
         raise ConfigError(
             "enqueue needs a point: params='{lr: 0.01, depth: 3}', or from=FILE.csv with a column "
@@ -61,7 +67,7 @@ def enqueue(call: CommandCall) -> int:
         is_served = requests.is_served()
         earlier = [] if is_served else [r for r in requests.pending() if r.kind == "enqueue"]
     if not is_served:
-        _check_points(points, config)
+        _check_points(points, config, outside=given.outside)
         fetch_shared_study(config.study)
         n_waiting = sum(len(request.arguments["points"]) for request in earlier)
         n_trials = len(read_study(path).trials) + n_waiting + len(points)
@@ -70,7 +76,7 @@ def enqueue(call: CommandCall) -> int:
     return ask_sweep(path, config.study, "enqueue", arguments, later=more)
 
 
-def _check_points(points: list[dict[str, Any]], config: Config) -> None:
+def _check_points(points: list[dict[str, Any]], config: Config, *, outside: bool) -> None:
     """Raise ConfigError for a point that is outside the space of the study's own config."""
     from automl.search.search_space import EnqueuedPoint, parse_space
 
@@ -78,7 +84,7 @@ def _check_points(points: list[dict[str, Any]], config: Config) -> None:
         return  # the space is what the objective asks for
     space = parse_space(config.space)
     for point in points:
-        EnqueuedPoint(point, "", config.enqueue.outside).check(space)
+        EnqueuedPoint(point, "", outside).check(space)
 
 
 def _read_points(file: Path) -> list[dict[str, Any]]:
@@ -112,9 +118,9 @@ def _value(text: str) -> Any:
 
 def stop(call: CommandCall) -> int:
     """Stop a trial of the study, or its sweep as Ctrl-C does. Raises AutoMLError."""
-    config = call.config
-    path, trial = find_study(config.study), config.stop.trial
-    arguments = {"trial": trial, "as": config.stop.outcome.name}
+    config, given = call.config, call.typed_arguments(StopArguments)
+    path, trial = find_study(config.study), given.trial
+    arguments = {"trial": trial, "as": given.as_.name}
     if trial is None:
         return ask_sweep(path, config.study, "stop", arguments)
     study = _study_at(path, config.study)
@@ -132,10 +138,10 @@ def _check_stoppable(path: Path, trial: int, n_trials: int) -> None:
     record = read_study(path)
     known, n = record.trials.get(trial), max(record.n_trials or n_trials, len(record.trials))
     if known is None and trial >= n:
-        raise ConfigError(f"stop.trial={trial}: there is no such trial; the study has at most {n}.")
+        raise ConfigError(f"trial={trial}: there is no such trial; the study has at most {n}.")
     if known is not None and known.state.is_final:
         raise ConfigError(
-            f"stop.trial={trial}: it has ended ({known.state.value}), and a trial that has ended "
+            f"trial={trial}: it has ended ({known.state.value}), and a trial that has ended "
             "stays as it is."
         )
 
@@ -224,11 +230,12 @@ def ask(call: CommandCall) -> int:
             f"{existing_studies_text(path.parent)}. Begin it with its space: "
             "space='{temperature: {low: 20, high: 80}}'"
         )
-    answer = ask_outside(config, call.stored_config)
+    arguments = call.typed_arguments(AskArguments)
+    answer = ask_outside(config, arguments, call.stored_config)
     trials = answer.values["trials"]
     for trial in trials:
         say_on_stdout(f"trial {trial['trial']} {json.dumps(trial['params'])}")
-    if len(trials) < config.ask.n:
+    if len(trials) < arguments.n:
         say_on_stdout(answer.text)
     goal = {"metric": study.metric, "direction": study.direction}
     write_answer({"study": path.name, "trials": trials, **goal})
@@ -238,7 +245,8 @@ def ask(call: CommandCall) -> int:
 def tell(call: CommandCall) -> int:
     """Record what is told of a trial, and print what becomes of it. Raises AutoMLError."""
     _refuse_changes("tell", call)
-    answer = tell_outside(call.config, call.stored_config)
+    arguments = call.typed_arguments(TellArguments)
+    answer = tell_outside(call.config, arguments, call.stored_config)
     say_on_stdout(answer.text)
     write_answer({"study": call.config.study.name, **answer.values})
     return 0
@@ -261,17 +269,16 @@ def _refuse_changes(command: str, call: CommandCall) -> None:
         )
 
 
-def ask_outside(config: Config, stored_config: str) -> RequestAnswer:
-    """Have the study give out trials as `config.ask` says. Raises AutoMLError."""
-    seconds = config.ask.lease_seconds
-    lease_seconds = math.inf if seconds is None else seconds
-    arguments = {"n": config.ask.n, "lease_seconds": lease_seconds}
+def ask_outside(config: Config, asked: AskArguments, stored_config: str) -> RequestAnswer:
+    """Have the study give out trials. Raises AutoMLError."""
+    lease_seconds = math.inf if asked.lease is None else asked.lease
+    arguments = {"n": asked.n, "lease_seconds": lease_seconds}
     return _have_answered(config, stored_config, "ask", arguments)
 
 
-def tell_outside(config: Config, stored_config: str) -> RequestAnswer:
-    """Have the study record what `config.tell` says of a trial. Raises AutoMLError."""
-    told, metric = config.tell, config.study.leading_metric
+def tell_outside(config: Config, told: TellArguments, stored_config: str) -> RequestAnswer:
+    """Have the study record what is told of a trial. Raises AutoMLError."""
+    metric = config.study.leading_metric
     if told.trial is None:
         raise ConfigError("tell needs the number of a trial: trial=7 value=0.3")
     steps = {step: {metric: value} for step, value in (told.steps or {}).items()}

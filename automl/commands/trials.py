@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config import TableFormat
+from automl.config.command_arguments import TableFormat, TrialsArguments
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
@@ -19,8 +20,8 @@ from automl.terminal.study_view import copy_note
 
 
 def run(call: CommandCall) -> int:
-    """Print the table, or write it to `trials.output`. Raises AutoMLError."""
-    config = call.config
+    """Print the table, or write it to the file `to`. Raises AutoMLError."""
+    config, arguments = call.config, call.typed_arguments(TrialsArguments)
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
     record = read_study(path)
@@ -31,14 +32,22 @@ def run(call: CommandCall) -> int:
     if wants_answer():
         write_answer({"study": record.name, "trials": rows})
         return 0
-    output, kind = config.trials.output, config.trials.format
+    output, kind = arguments.to, _table_format(arguments)
     if output is None:
         sys.stdout.write(frame_text(frame, as_json=kind is TableFormat.json))
         return 0
-    with open_output("trials.output", output) as file:
+    with open_output("to", output) as file:
         if kind is TableFormat.parquet:
             frame_to_parquet(frame, file)
         else:
             file.write(frame_text(frame, as_json=kind is TableFormat.json).encode())
     open_console().say(f"{counted(len(rows), 'trial')}: {os.path.relpath(output)}")
     return 0
+
+
+def _table_format(arguments: TrialsArguments) -> TableFormat:
+    """Return the format that is named, else that of the file's ending, else CSV."""
+    if arguments.format is not None:
+        return arguments.format
+    ending = Path(arguments.to or "").suffix.lower().removeprefix(".")
+    return next((kind for kind in TableFormat if kind.value == ending), TableFormat.csv)

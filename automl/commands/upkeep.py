@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from automl.commands.command_call import CommandCall
 from automl.config import Config, StudyConfig, TrackingConfig
+from automl.config.command_arguments import CloneArguments, DeleteArguments, RenameArguments
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.record.disk import write_durably
 from automl.record.secrets import mask_urls
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 
 
 def rename(call: CommandCall) -> int:
-    """Give the study the name `study.new_name`, in its folder and in MLflow. Raises AutoMLError."""
-    study, new_name = call.config.study, call.config.study.new_name
+    """Give the study the new name, in its folder and in MLflow. Raises AutoMLError."""
+    study, new_name = call.config.study, call.typed_arguments(RenameArguments).name
     if new_name is None:
-        raise ConfigError("rename needs the name that the study gets: study.new_name=NAME.")
+        raise ConfigError("rename needs the name that the study gets: name=NEW.")
     if study.storage is not None:
         raise ConfigError(
             f"study.name={study.name}: it is kept in {mask_urls(study.storage)} under this name, "
             "which other machines use, too; a study in a database keeps its name. Begin one like "
-            f"it under the new name: {study_command('clone', study)} study.new_name={new_name}"
+            f"it under the new name: {study_command('clone', study)} name={new_name}"
         )
-    renamed = replace(study, name=new_name, new_name=None)
+    renamed = replace(study, name=new_name)
     directory = study_path(study)
     settle_place_unlocked(directory, study)  # it may have been moved or copied before
     with StudyDirectory.open(study, must_exist=True):
@@ -63,17 +64,18 @@ def rename(call: CommandCall) -> int:
 
 
 def clone(call: CommandCall) -> int:
-    """Make the study `study.new_name`, which has no trials yet and the settings of `study.name`,
-    with the changes of the command line. Raises AutoMLError."""
-    study, new_name = call.config.study, call.config.study.new_name
+    """Make the study of the new name, which has no trials yet and the settings of the study that
+    was composed, with the changes of the command line. Raises AutoMLError."""
+    new_name, cloned = call.typed_arguments(CloneArguments).name, call.stored_study
     if new_name is None:
-        raise ConfigError("clone needs the name of the new study: study.new_name=NAME.")
-    target = replace(study, name=new_name, new_name=None)
+        raise ConfigError("clone needs the name of the new study: name=NEW.")
+    assert cloned is not None, "the registry says that it has a stored config"
+    target = call.config.study
     path = study_path(target)
     _refuse_existing(path)
-    if study.storage is not None and _is_in_database(target, path):
+    if target.storage is not None and _is_in_database(target, path):
         raise ConfigError(
-            f"study.new_name={new_name}: {mask_urls(study.storage)} has a study of this name; "
+            f"name={new_name}: {mask_urls(target.storage)} has a study of this name; "
             "choose another name."
         )
     with StudyDirectory.open(target, must_exist=False) as directory:
@@ -84,17 +86,16 @@ def clone(call: CommandCall) -> int:
                 f"{directory.files.config} cannot be written ({error.strerror}): make room or mend "
                 "the disk, then give the same command again."
             ) from error
-    say_on_stdout(f"study {new_name} has the settings of {study.name}, and no trials yet")
+    say_on_stdout(f"study {new_name} has the settings of {cloned.name}, and no trials yet")
     say_on_stdout(f"start it: {study_command('resume', target)}")
-    write_answer({"name": new_name, "cloned_from": study.name})
+    write_answer({"name": new_name, "cloned_from": cloned.name})
     return 0
 
 
 def _refuse_existing(target: Path) -> None:
     if target.exists() or target.is_symlink():
         raise ConfigError(
-            f"study.new_name={target.name}: {target} exists; choose another name, or delete that "
-            "study first."
+            f"name={target.name}: {target} exists; choose another name, or delete that study first."
         )
 
 
@@ -131,7 +132,8 @@ def delete(call: CommandCall) -> int:
     config = call.config
     study = config.study
     with StudyDirectory.open(study, must_exist=True) as directory:
-        if not (config.delete.yes or _is_confirmed(directory.files, config)):
+        is_agreed = call.typed_arguments(DeleteArguments).yes
+        if not (is_agreed or _is_confirmed(directory.files, config)):
             say_on_stdout("nothing was deleted")
             write_answer({"name": study.name, "deleted": False})
             return 1

@@ -9,41 +9,23 @@ pruners), each has a class of its own in the package that builds it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automl.config.checks import (
+    NO_SETTING,
     check_function_target,
     check_positive,
     check_setting,
     parse_bytes,
     parse_limit,
 )
-from automl.config.commands import (
-    ArchiveConfig,
-    AskConfig,
-    CompareConfig,
-    DeleteConfig,
-    EnqueueConfig,
-    EvaluateConfig,
-    ExportConfig,
+from automl.config.command_arguments import (
+    CommandArguments,
     ExportFormat,
     ParallelKind,
-    PredictConfig,
-    RefitConfig,
-    RefitMembers,
-    RegisterConfig,
-    RestoreConfig,
-    StatusConfig,
-    StopConfig,
-    StopOutcome,
-    TableFormat,
-    TellConfig,
-    ToldState,
-    TrialsConfig,
-    UIConfig,
-    WhichModel,
+    RefitArguments,
+    RefitOrigin,
 )
 from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, DataRule, Task
 from automl.config.execution import (
@@ -77,25 +59,19 @@ __all__ = [
     "STUDY_NAME_PATTERN",
     "UNLIMITED_N_TRIALS",
     "AdmissionConfig",
-    "ArchiveConfig",
-    "AskConfig",
     "AutoSetting",
     "ChooseDevice",
     "CodeChange",
     "ColumnKind",
-    "CompareConfig",
+    "CommandArguments",
     "Config",
     "DataConfig",
     "DataKind",
     "DataRule",
-    "DeleteConfig",
     "DevicesConfig",
     "DevicesKind",
-    "EnqueueConfig",
-    "EvaluateConfig",
     "ExecutionConfig",
     "ExecutionKind",
-    "ExportConfig",
     "ExportFormat",
     "Finish",
     "KeepCheckpoints",
@@ -105,28 +81,16 @@ __all__ = [
     "ObjectiveKind",
     "ParallelKind",
     "Precision",
-    "PredictConfig",
     "PrunerConfig",
     "RayConfig",
-    "RefitConfig",
-    "RefitMembers",
-    "RegisterConfig",
-    "RestoreConfig",
+    "RefitArguments",
+    "RefitOrigin",
     "SamplerConfig",
-    "StatusConfig",
-    "StopConfig",
-    "StopOutcome",
     "StudyConfig",
     "SurveyKind",
-    "TableFormat",
     "Task",
-    "TellConfig",
-    "ToldState",
     "TrackingConfig",
     "TrainingConfig",
-    "TrialsConfig",
-    "UIConfig",
-    "WhichModel",
     "check_function_target",
     "check_positive",
     "check_setting",
@@ -155,37 +119,11 @@ class Config:
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
     ray: RayConfig = field(default_factory=RayConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
-    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    refit: RefitConfig = field(default_factory=RefitConfig)
-    ui: UIConfig = field(default_factory=UIConfig)
-    export: ExportConfig = field(default_factory=ExportConfig)
-    predict: PredictConfig = field(default_factory=PredictConfig)
-    register: RegisterConfig = field(default_factory=RegisterConfig)
-    status: StatusConfig = field(default_factory=StatusConfig)
-    compare: CompareConfig = field(default_factory=CompareConfig)
-    trials: TrialsConfig = field(default_factory=TrialsConfig)
-    enqueue: EnqueueConfig = field(default_factory=EnqueueConfig)
-    stop: StopConfig = field(default_factory=StopConfig)
-    ask: AskConfig = field(default_factory=AskConfig)
-    tell: TellConfig = field(default_factory=TellConfig)
-    delete: DeleteConfig = field(default_factory=DeleteConfig)
-    archive: ArchiveConfig = field(default_factory=ArchiveConfig)
-    restore: RestoreConfig = field(default_factory=RestoreConfig)
-    which: str | None = None
-    """The trial that `evaluate`, `refit`, `release` and other commands mean: knee (a compromise of
-    several metrics), metric:NAME (the best of the front by it), or trial:N; none: the best."""
-    warm: bool = False
-    """Whether the command `clone` has the new study learn from the trials of the old one."""
-    watch: bool = False
-    """Whether the command `devices` shows devices, and the trials on them, until Ctrl-C."""
-    undo: bool = False
-    """Whether the command `edit` takes the last edit of a study back."""
+    refit: RefitOrigin | None = field(default=None, metadata=NO_SETTING)
+    """The study that a refit is of, and how it is trained; None: this is no refit."""
 
     def __post_init__(self) -> None:
         decide(self)
-        is_known = self.which is None or re.fullmatch(r"knee|metric:.+|trial:\d{1,9}", self.which)
-        rule = "must be knee, metric:NAME or trial:NUMBER."
-        check_setting(bool(is_known), "which", self.which, rule)
 
     @property
     def may_survey(self) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from automl.errors import ConfigError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SECONDS_PER_UNIT = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)(?![a-z])")
 _TARGET = re.compile(r"([\w.]+|[^:\0]+\.py):[\w.]+")
 _SIZE_UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -34,6 +36,26 @@ def parse_bytes(key: str, text: str) -> int:
     n_bytes = float(match[1]) * _SIZE_UNITS[match[2]]
     check_setting(n_bytes < 2**63, key, f"{text[:12]}…", "a size must be less than 8 EiB.")
     return int(n_bytes)
+
+
+def parse_seconds(key: str, value: object) -> float:
+    """Return the seconds of a duration: 5400 for `1h30min`, and a number as it is.
+
+    Raises ConfigError naming `key` for anything that is no duration.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    text = str(value).strip()
+    parts = _DURATION_PART.findall(text)
+    if text and "".join("".join(part) for part in parts) == "".join(text.split()):
+        return sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(
+            f"{key}={value}: a duration is a number of seconds, or numbers with the units s, min, "
+            "h and d, such as 90s, 10min or 1h30min."
+        ) from None
 
 
 def parse_limit(key: str, value: object) -> float:
@@ -100,9 +122,19 @@ def check_function_target(group: str, target: str | None, option: str = "python"
 T = TypeVar("T")
 
 
+NO_SETTING = {"is_setting": False}
+"""Marks a field of a config class that the program sets itself: no line and no file gives it, and
+none is stored."""
+
+
+def setting_names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the settings of a config class, in order."""
+    return tuple(f.name for f in fields(cls) if f.metadata.get("is_setting", True))
+
+
 def field_defaults(cls: type[Any]) -> dict[str, Any]:
     """Return the default of each field of a dataclass that has one, by name."""
-    defaults = {field.name: _default(field) for field in fields(cls)}
+    defaults = {known.name: _default(known) for known in fields(cls)}
     return {name: value for name, value in defaults.items() if value is not MISSING}
 
 
@@ -114,5 +146,5 @@ def make_unset(cls: type[T]) -> T:
     return instance
 
 
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+def _default(known: Field[Any]) -> Any:
+    return known.default if known.default_factory is MISSING else known.default_factory()

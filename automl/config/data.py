@@ -138,8 +138,6 @@ class DataConfig:
     fold, is judged by later rows than it trains on."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
-    split_to: str | None = None
-    """Folder that a table's parts are written to as CSV: train, validation, test."""
     n_train: int = 1000
     """Number of training points (kind disc)."""
     n_validation: int = 500

@@ -104,13 +104,95 @@ DROPPED: Sequence[DroppedKey] = tuple(
 )
 
 
+def _which_models(model: object, trials: object) -> str | None:
+    """Return the text of `which=` for the kind of model and the trials that two keys gave."""
+    numbers = "" if is_none(trials) else str(trials).strip("[]").replace(" ", "")
+    kind = None if is_none(model) or model == "auto" else str(model)
+    if kind == "trial":
+        return numbers or "best"
+    return ",".join(filter(None, (kind, numbers))) or None
+
+
+def _which_winner(trial: object, members: object) -> str | None:
+    """Return the text of `which=` for the trial that `refit` repeats, or for no ensemble."""
+    if not is_none(trial):
+        return str(trial)
+    return "best" if members is not None and is_none(members) else None
+
+
+ARGUMENTS: Sequence[MovedKey] = (
+    MovedKey("copy", ("study.copy",)),
+    MovedKey("name", ("study.new_name",)),
+    MovedKey("to", ("data.split_to",)),
+    MovedKey("which", ("refit.trial", "refit.members"), _which_winner),
+    MovedKey("rows", ("refit.rows",)),
+    MovedKey("hold_out", ("refit.hold_out",)),
+    MovedKey("seeds", ("refit.n_seeds",)),
+    MovedKey("batch_size", ("refit.batch_size",)),
+    MovedKey("check", ("refit.check",)),
+    MovedKey("parallel", ("refit.parallel",)),
+    MovedKey("which", ("evaluate.model", "evaluate.trials"), _which_models),
+    MovedKey("seeds", ("evaluate.repeats",)),
+    MovedKey("which", ("export.model", "export.trial"), _which_models),
+    MovedKey("format", ("export.format",)),
+    MovedKey("tune", ("export.tune",)),
+    MovedKey("tolerance", ("export.tolerance",)),
+    MovedKey("to", ("export.to",)),
+    MovedKey("which", ("predict.model", "predict.trial"), _which_models),
+    MovedKey("table", ("predict.input",)),
+    MovedKey("to", ("predict.output",)),
+    MovedKey("members", ("predict.members",)),
+    MovedKey("keep", ("predict.keep",)),
+    MovedKey("which", ("register.model", "register.trial"), _which_models),
+    MovedKey("as", ("register.name",)),
+    MovedKey("trial", ("status.trial",)),
+    MovedKey("studies", ("compare.studies",)),
+    MovedKey("format", ("trials.format",)),
+    MovedKey("to", ("trials.output",)),
+    MovedKey("params", ("enqueue.params",)),
+    MovedKey("from", ("enqueue.file",)),
+    MovedKey("outside", ("enqueue.outside",)),
+    MovedKey("trial", ("stop.trial",)),
+    MovedKey("as", ("stop.outcome",)),
+    MovedKey("n", ("ask.n",)),
+    MovedKey("lease", ("ask.lease_seconds",)),
+    *(
+        MovedKey(name, (f"tell.{name}",))
+        for name in ("trial", "value", "step", "steps", "metrics", "state", "reason")
+    ),
+    MovedKey("yes", ("delete.yes",)),
+    MovedKey("to", ("archive.output",)),
+    MovedKey("file", ("restore.input",)),
+    MovedKey("port", ("ui.port",)),
+)
+"""Keys that are arguments of commands now. Those of a line are taken, those of a stored file are
+left out."""
+DROPPED_ARGUMENTS: Sequence[DroppedKey] = (
+    DroppedKey("evaluate.n_resamples", 1000, "Intervals are of 1000 bootstrap samples."),
+    DroppedKey("refit.average", True, "training.ema_decay says how weights are averaged."),
+    DroppedKey("refit.devices", "all", "A refit takes the devices that devices.only names."),
+    DroppedKey("predict.device", "auto", "devices=host has predict compute on the CPU."),
+)
+"""Arguments of commands that have gone."""
+_SECTIONS = {
+    *("evaluate", "refit", "ui", "export", "predict", "register", "status", "compare", "trials"),
+    *("enqueue", "stop", "ask", "tell", "delete", "archive", "restore"),
+}
+"""Sections that held arguments of commands, and nothing else."""
+_NO_SETTINGS = {
+    *("which", "warm", "watch", "undo", "refit.of"),
+    *(old for row in ARGUMENTS for old in row.old),
+    *(row.key for row in DROPPED_ARGUMENTS),
+}
+
+
 def rename_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words of a command line with today's keys, and a line of advice for each change.
 
     Raises ConfigError for a dropped key with another value than its default.
     """
     renamed, advice = list(words), []
-    for row in MOVED:
+    for row in (*MOVED, *ARGUMENTS):
         old_words = [word for word in renamed if _key(word) in row.old]
         given = {_key(word): word.partition("=")[2] for word in old_words}
         if not given or set(given) == {row.key}:
@@ -145,15 +227,18 @@ def rename_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def rename_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings of an earlier version, a mapping of sections, with today's keys."""
     moving = {old for row in MOVED for old in row.old} | {row.key for row in DROPPED}
-    flat = {key: value for key, value in _walk(stored) if key in moving}
-    renamed = {
-        section: {name: v for name, v in values.items() if f"{section}.{name}" not in flat}
-        if isinstance(values, Mapping)
-        else values
-        for section, values in stored.items()
-        if section not in flat
-    }
+    flat = {key: value for key, value in _walk(stored) if key in moving | _NO_SETTINGS}
+    renamed: dict[str, Any] = {}
+    for section, values in stored.items():
+        if not isinstance(values, Mapping):
+            renamed |= {} if section in flat else {section: values}
+            continue
+        kept = {name: v for name, v in values.items() if f"{section}.{name}" not in flat}
+        if kept or section not in _SECTIONS:
+            renamed[section] = kept
     for key, value in rename_settings(flat).items():
+        if key in _NO_SETTINGS:
+            continue
         section, _, name = key.partition(".")
         if name:
             renamed.setdefault(section, {})[name] = value
@@ -182,7 +267,8 @@ def _text(value: Any) -> str:
 
 def _is_dropped(word: str) -> bool:
     """Return whether a word gives a dropped key its default. Raises ConfigError for another."""
-    row = next((row for row in DROPPED if row.key == _key(word)), None)
+    rows = (*DROPPED, *DROPPED_ARGUMENTS)
+    row = next((row for row in rows if row.key == _key(word)), None)
     if row is None:
         return False
     value = word.partition("=")[2]

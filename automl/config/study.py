@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from automl.config.checks import (
+    NO_SETTING,
     check_positive,
     check_setting,
     checker,
@@ -25,6 +26,19 @@ STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 
 LIMIT_PREFIX = "study.constraints."
+
+
+def check_study_name(key: str, name: str | None) -> None:
+    """Raise ConfigError naming `key` for a text that is no study's name; None is allowed."""
+    check_setting(
+        name is None or STUDY_NAME_PATTERN.fullmatch(name) is not None,
+        key,
+        name,
+        "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a letter or "
+        "digit.",
+    )
+
+
 DEFAULT_N_TRIALS = 20
 UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
@@ -96,12 +110,13 @@ class StudyConfig:
     checkpoint_copies: str | None = None
     """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
-    copy: bool | None = None
-    """Set once for a folder that was moved (false) or copied (true: a study of its own)."""
-    new_name: str | None = None
-    """The name that `rename` gives the study, and `clone` the new one."""
+    copy: bool | None = field(default=None, metadata=NO_SETTING)
+    """The argument `copy` of the command: the folder was moved (false) or copied (true: a study of
+    its own); none: it is not given."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    began_with: str | None = None
+    """Set by `from=`: the Optuna study with whose trials the study begins."""
     n_edits: int = 0
     """Set by a sweep itself: how many edits of a shared study the stored settings have."""
     repeats: int = 1
@@ -122,14 +137,7 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         check = checker("study", self)
-        for name in ("name", "new_name"):
-            value = getattr(self, name)
-            check(
-                name,
-                value is None or STUDY_NAME_PATTERN.fullmatch(value) is not None,
-                "a study name is 1 to 128 letters, digits, '.', '_' or '-', and starts with a "
-                "letter or digit.",
-            )
+        check_study_name("study.name", self.name)
         self._check_metrics()
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)

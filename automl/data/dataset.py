@@ -38,7 +38,7 @@ class RefitRows:
     """The choice of the rows that a final training has."""
 
     rows: str
-    """A word of `config.commands.ROWS`: which parts of the table are trained on."""
+    """A word of `config.command_arguments.ROWS`: which parts of the table are trained on."""
     hold_out: float | None = None
     """Share of these rows that is held out, to decide when the training stops; None: no row."""
 

@@ -109,7 +109,7 @@ def describe_columns(config: DataConfig) -> tuple[list[ColumnSummary], tuple[str
 
     Raises ConfigError for a table that cannot be used.
     """
-    source, split, preprocessing = _prepare(replace(config, split_to=None))
+    source, split, preprocessing = _prepare(config)
     dataset = _dataset(config, source, split, preprocessing)
     return [*dataset.column_rows], dataset.notes
 
@@ -207,12 +207,10 @@ def _prepare(
 
     A sweep and its later test call this function alike, so that both learn from the same rows.
     """
-    from automl.data.split import regroup_rows, split_rows
-    from automl.data.tables.table_sources import load_digits_source, load_table_source
-
-    source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
-    split = split_rows(source.y, config, source.related, source.frame.shape[1])
+    source, split = _split(config)
     if refit is not None:
+        from automl.data.split import regroup_rows
+
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
     preprocessing = source.preprocessing or _learn_preprocessing(
         config, source.frame.iloc[split.train]
@@ -223,11 +221,28 @@ def _prepare(
             f"data.path={config.path}: no column but data.target={config.target} tells rows apart "
             "(they are constant, empty, or texts that do not repeat): add columns to learn from."
         )
-    if config.split_to is not None and refit is None:  # the parts are those of the search
-        from automl.data.tables.table_sources import write_split
-
-        write_split(Path(config.split_to).expanduser(), source, split)
     return source, split, preprocessing
+
+
+def _split(config: DataConfig) -> tuple[TableSource, RowSplit]:
+    from automl.data.split import split_rows
+    from automl.data.tables.table_sources import load_digits_source, load_table_source
+
+    source = load_digits_source() if config.kind is DataKind.digits else load_table_source(config)
+    return source, split_rows(source.y, config, source.related, source.frame.shape[1])
+
+
+def write_parts(config: DataConfig, folder: Path) -> None:
+    """Write the parts of the table as CSV into the folder: train, validation, test. Raises
+    ConfigError, also for rows that are no table."""
+    if config.kind not in (DataKind.csv, DataKind.digits):
+        raise ConfigError(
+            f"to={folder}: data={config.kind.name} is no table that is split into parts: leave it "
+            "out."
+        )
+    from automl.data.tables.table_sources import write_split
+
+    write_split(folder, *_split(config))
 
 
 def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
@@ -417,11 +432,6 @@ def _check_disc(config: DataConfig) -> None:
         raise ConfigError(
             f"data.sweep_rows={config.sweep_rows:.12g}: data=disc makes as many training points as "
             "data.n_train says: set that."
-        )
-    if config.split_to is not None:
-        raise ConfigError(
-            f"data.split_to={config.split_to}: data=disc is generated, no table that is split: "
-            "leave data.split_to out."
         )
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.model_selection import train_test_split
 
 from automl.config import DataConfig, DataRule
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data import cells
 from automl.data.dataset import RefitRows, RowFold, Targets
 from automl.data.folds import (
@@ -243,7 +243,7 @@ def regroup_rows(
     """Return the split of a final training: its training rows, and the rows that it stops by.
 
     The rows that it stops by are the validation part, which may be empty. All training rows are
-    taken, even if the search had only a part of them (`data.sweep_rows`). With `refit.rows=train`
+    taken, even if the search had only a part of them (`data.sweep_rows`). With `rows=train`
     and nothing held out, the validation part is unchanged. Raises ConfigError where too few rows
     are left.
     """
@@ -258,7 +258,7 @@ def regroup_rows(
         n_held = max(1, round(len(train) * refit.hold_out))
         if len(train) - n_held < _MIN_TRAIN:
             raise ConfigError(
-                f"refit.hold_out={refit.hold_out}: {len(train)} rows leave too few to train on. "
+                f"hold_out={refit.hold_out}: {len(train)} rows leave too few to train on. "
                 "Give a smaller share, or leave it out."
             )
         strata = _strata(y) if y.dtype == np.int64 else None

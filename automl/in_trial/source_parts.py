@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
 
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data.dataset import RefitRows
 from automl.errors import ConfigError
 
@@ -125,7 +125,7 @@ def regroup_for_refit(parts: SourceParts, refit: RefitRows, seed: int) -> Source
         n_held = max(1, round(n_rows * refit.hold_out))
         if n_held >= n_rows:
             raise ConfigError(
-                f"refit.hold_out={refit.hold_out}: {n_rows} rows leave none to train on. Give a "
+                f"hold_out={refit.hold_out}: {n_rows} rows leave none to train on. Give a "
                 "smaller share, or leave it out."
             )
         drawn = torch.randperm(n_rows, generator=torch.Generator().manual_seed(seed)).tolist()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from automl.config import Task
-from automl.config.commands import REFIT_ROWS
+from automl.config.command_arguments import REFIT_ROWS
 from automl.config.metrics import SQUARED_ERROR, VALUE_LOSSES, ValueLoss
 from automl.data.columns import NumberReading, reading_from_plain
 from automl.data.dataset import Dataset, UserDataFacts
@@ -102,7 +102,7 @@ class RefitFacts:
     trial: int
     """Number of the trial that was trained again; for an ensemble, the heaviest member's."""
     rows: str
-    """Name of the rows that were trained on, one of `config.commands.REFIT_ROWS`."""
+    """Name of the rows that were trained on, one of `config.command_arguments.REFIT_ROWS`."""
     n_seeds: int
     data: str
     """Digest of the table and split of the search, in hex; empty: the training has its own rows."""
@@ -340,6 +340,10 @@ def short_error_text(error: BaseException) -> str:
     return text if len(text) <= 300 else f"{text[:299]}…"
 
 
+_N_SHOWN_METRICS = 3
+"""Number of metrics in the line that a model is shown as."""
+
+
 class LoadedModel:
     """What `load` returns: a trained model, on the CPU until it is moved with `to`."""
 
@@ -369,6 +373,18 @@ class LoadedModel:
         """Move the model to a device, named as in torch (`cuda:0`), and return it."""
         self._model.to(device)
         return self
+
+    def __repr__(self) -> str:
+        kind = "model" if self.refitted is None else "refitted model"
+        of_study = f" of study {self.study}" if self.study else ""
+        known = [name for name in self.metrics if name.startswith("val_")][:_N_SHOWN_METRICS]
+        scores = "".join(f"; {name} {self.metrics[name]:.4g}" for name in known)
+        return f"<{kind}{of_study}: {self._what}, {self.task.value}{scores}>"
+
+    @property
+    def _what(self) -> str:
+        """What the model is, in a few words."""
+        return "network"
 
     @property
     def study(self) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -33,8 +34,8 @@ from automl.models.family import (
 )
 from automl.models.mean_model import MeanModel, class_probabilities, outputs_by_threads
 from automl.models.model_file import ARRAY_MODEL_FORMAT, MODEL_FORMAT, LoadedModel
-from automl.record.studies import model_files
 from automl.record.study_files import BEST_CHECKPOINT_FILE, LAST_CHECKPOINT_FILE, StudyFiles
+from automl.record.winner_file import winner_file
 
 if TYPE_CHECKING:
     from automl.data.tables.frames import Frame
@@ -60,6 +61,8 @@ class Predictor(LoadedModel):
         """Read the model file at `path`. A file of unknown origin may raise any exception."""
         state = content["state"]
         super().__init__(content, path, read_model(state, file_bytes, build))
+        members = [{**state, **member} for member in state.get(MEMBERS_KEY, [{}])]
+        self._families = Counter(str(_family_name(member)) for member in members)
         self.export_formats = _export_formats(state)
         """File formats that `export` can write of the model."""
         self.no_export_reason = _no_export_reason(state)
@@ -81,6 +84,14 @@ class Predictor(LoadedModel):
         self._model.check_columns(self._preprocessing.columns)
         has_means = all(isinstance(model, EncodedModel) for model in self._members)
         model_file.check_content(has_means or not self.columns.encoded, "no means", self.columns)
+
+    @property
+    def _what(self) -> str:
+        families = self._families.most_common()
+        if families == [(families[0][0], 1)]:
+            return families[0][0]
+        named = ", ".join(f"{n} {family}" for family, n in families)
+        return f"mean of {self._families.total()} models ({named})"
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """Return labels (N,), or values (N,) in the target's unit.
@@ -282,38 +293,47 @@ def _no_export_reason(state: Mapping[str, Any]) -> str:
 
 def family_class(state: Mapping[str, Any]) -> type[Family]:
     """Return the known family that a file names; nothing is imported because a file names it."""
-    name = _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
+    name = _family_name(state)
     known = load_families()
     what = f"of no family that this version of automl has ({', '.join(known)})"
     model_file.check_content(isinstance(name, str) and name in known, what, name)
     return known[name]
 
 
+def _family_name(state: Mapping[str, Any]) -> object:
+    return _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
+
+
 def load(
     path: str | PathLike[str], *, build: NetworkBuilder | None = None
 ) -> Predictor | ArrayPredictor:
-    """Load the model in a `best.pt` of the built-in objective, or in a study's `refit.pt` or
-    `ensemble.pt`, on the CPU. A model of data of your own (data=python) takes arrays.
+    """Load the best model of the study in the folder `path`, or the model in a file of one, on the
+    CPU.
+
+    The best model of a study is its `refit.pt`, else its `ensemble.pt`, else the `best.pt` of its
+    best trial; its own `best.pt` is a link to that file. A model of data of your own (data=python)
+    takes arrays.
 
     `build` is for a network of your own: the function that `model.target` named. It is called with
     the arguments in the file. No code runs because the file names it, so a stranger's file can be
     opened.
 
     Raises AutoMLError for a file that is missing, is no checkpoint, comes from an objective of your
-    own, contradicts itself, or needs `build`.
+    own, contradicts itself, or needs `build`, and for a study without a model.
     """
-    content = _read_content(path)
+    file = _model_file(Path(path))
+    content = _read_content(file)
     state = content.get("state")
     if not isinstance(state, Mapping) or not is_model_state(state):
         raise AutoMLError(
-            f"{path}: automl.load reads the {BEST_CHECKPOINT_FILE} of the built-in objective, "
+            f"{file}: automl.load reads the {BEST_CHECKPOINT_FILE} of the built-in objective, "
             f"and this is not "
             f"one ({LAST_CHECKPOINT_FILE} holds no model to predict with). For an objective of "
-            f"your own: "
-            "torch.load(path, weights_only=True)['state']."
+            f"your own: automl.open_study(NAME).load(), or "
+            f"torch.load({str(file)!r}, weights_only=True)['state']."
         )
     try:
-        return _make_predictor(content, Path(path), build)
+        return _make_predictor(content, file, build)
     except model_file.BuilderNeededError as needs:
         raise AutoMLError(_how_to_build(path, needs.target)) from None
     except model_file.WeightsError as error:
@@ -362,30 +382,39 @@ def _make_predictor(
     return ArrayPredictor(content, path, model)
 
 
+def _model_file(path: Path) -> Path:
+    """Return the model's file; `path` may be a study's folder. Raises AutoMLError."""
+    if not path.is_dir():
+        return path
+    if not StudyFiles(path).config.is_file():
+        raise AutoMLError(f"{path}: is a folder, and no study. Name a study's folder, or a file.")
+    file = winner_file(path)
+    if file is None:
+        raise AutoMLError(
+            f"{path}: none of the study's trials has left a {BEST_CHECKPOINT_FILE} yet, which "
+            "automl.load reads."
+        )
+    return file
+
+
 def _read_content(path: str | PathLike[str]) -> dict[str, Any]:
     try:
         return read_checkpoint(Path(path))
     except FileNotFoundError as error:
         raise AutoMLError(_no_file_message(Path(path))) from error
     except ValueError as error:
-        if Path(path).is_dir():
-            raise AutoMLError(_no_file_message(Path(path))) from error
         raise AutoMLError(f"{error} Name the {BEST_CHECKPOINT_FILE} of a trial.") from error
 
 
 def _no_file_message(path: Path) -> str:
-    """Return the message for a path that is no file; for a study, it names the model's file."""
-    studies = (path, Path(StudyConfig.dir) / path)
-    study = next((folder for folder in studies if StudyFiles(folder).config.is_file()), None)
-    if study is None:
-        return f"{path}: there is no such file. Name the {BEST_CHECKPOINT_FILE} of a trial."
-    files = model_files(study)
-    advice = (
-        f"load the file of its model: automl.load({str(files[0])!r})."
-        if files
-        else f"none of its trials has left a {BEST_CHECKPOINT_FILE} yet, which automl.load reads."
-    )
-    return f"{path}: is a study, and no file; {advice}"
+    """Return the message for a path that is no file; for a study's name, it names the folder."""
+    folder = Path(StudyConfig.dir) / path
+    if StudyFiles(folder).config.is_file():
+        return (
+            f"{path}: there is no such file. Load the study of that name by its folder: "
+            f"automl.load({str(folder)!r})."
+        )
+    return f"{path}: there is no such file. Name a study's folder, or a {BEST_CHECKPOINT_FILE}."
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from automl.record.event_log import read_events
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, record_from_events
 from automl.record.texts import parse_json
-from automl.trial import CheckpointKind
 
 
 def study_path(study: StudyConfig) -> Path:
@@ -150,15 +149,6 @@ def read_holder(directory: Path) -> Mapping[str, Any]:
             holder = parse_json(file.read(4096).decode(errors="replace"))
         return holder if isinstance(holder, dict) else {}
     return {}
-
-
-def model_files(directory: Path) -> list[Path]:
-    """Return the existing models of the study, best first: refit, ensemble, best trial."""
-    files = StudyFiles(directory)
-    model_paths = [files.refit, files.ensemble]
-    if (best := read_study(directory).best()) is not None:
-        model_paths.append(files.checkpoint(best.number, CheckpointKind.BEST))
-    return [path for path in model_paths if path.exists()]
 
 
 def no_study_text(folder: Path) -> str:

@@ -19,6 +19,7 @@
     ensemble.pt       the weighted mean of its models                                durable
     plots/            pictures of its ensemble's results                             may be lost
     refit.pt          the model of its last refit                                    durable
+    best.pt           a link to its best model: refit, ensemble or the best trial's  may be lost
     refits/           a folder per refit, which is a small study by itself
     release.json      the finished steps of a release, with their results            durable
     lock              held by its sweep
@@ -114,6 +115,7 @@ class StudyFiles:
     ensemble = _StudyPath(ENSEMBLE)
     plots = _StudyPath(PLOTS_FOLDER)
     refit = _StudyPath(REFIT_MODEL_FILE)
+    winner = _StudyPath(BEST_CHECKPOINT_FILE)
     refits = _StudyPath(REFITS_FOLDER)
     release = _StudyPath(RELEASE)
     lock = _StudyPath(LOCK)
@@ -153,10 +155,10 @@ def study_of_logged_files(folder: Path) -> StudyFiles:
 def study_around(model: Path) -> str | None:
     """Return the name of the study whose folder holds the model file; None: no study does."""
     folders = model.absolute().parents
-    if model.name in (ENSEMBLE, REFIT_MODEL_FILE):
-        folder = folders[0]
-    elif len(folders) < 3 or folders[1].name != CHECKPOINTS_FOLDER:
-        return None
-    else:
+    if len(folders) > 2 and folders[1].name == CHECKPOINTS_FOLDER:
         folder = folders[2]
+    elif model.name in (ENSEMBLE, REFIT_MODEL_FILE, BEST_CHECKPOINT_FILE):
+        folder = folders[0]
+    else:
+        return None
     return folder.name if StudyFiles(folder).events.exists() else None

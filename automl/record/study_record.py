@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from automl.config.range_text import entry_text
 from automl.config.study import is_shared_storage
 from automl.record.device_time import DeviceTime, merge_spans
 from automl.record.texts import fit_line
@@ -151,6 +152,17 @@ class StudyRecord:
     def spans(self) -> Sequence[tuple[float, float]]:
         """The times in which sweeps worked, disjoint and in their order (Unix seconds)."""
         return merge_spans((sweep.start.time, sweep.last_seconds) for sweep in self.sweeps)
+
+    def how_ended(self) -> str:
+        """Return a word for how the last sweep ended: interrupted, timeout, failing, done or
+        failed. The study must have had a sweep that is over."""
+        end, counts = self.sweeps[-1].end, self.counts()
+        if end is None or not (end.done or end.failed):
+            return "interrupted"
+        n_ended = sum(n for state, n in counts.items() if state.is_final)
+        if end.done and not end.reason and n_ended < (self.n_trials or 0):
+            return "timeout"
+        return "failing" if end.failed else "done" if counts[TrialState.FINISHED] else "failed"
 
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; every state has an entry."""
@@ -291,20 +303,15 @@ def edit_lines(edit: StudyEdited) -> list[str]:
         old, new = before.get(key), after.get(key)
         if key not in before:
             default = f", earlier trials had {edit.defaults[key]}" if key in edit.defaults else ""
-            lines.append(f"{key}: added, {plain_text(new)}{default}")
+            lines.append(f"{key}: added, {entry_text(new)}{default}")
         elif key not in after:
-            lines.append(f"{key}: taken out, was {plain_text(old)}")
+            lines.append(f"{key}: taken out, was {entry_text(old)}")
         elif isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
             changed = [name for name in new if old[name] != new[name]]
-            lines += [f"{key}.{n}: {plain_text(old[n])} → {plain_text(new[n])}" for n in changed]
+            lines += [f"{key}.{n}: {entry_text(old[n])} → {entry_text(new[n])}" for n in changed]
         else:
-            lines.append(f"{key}: {plain_text(old)} → {plain_text(new)}")
+            lines.append(f"{key}: {entry_text(old)} → {entry_text(new)}")
     return [fit_line(line) for line in lines]
-
-
-def plain_text(value: object) -> str:
-    """Return a setting as it is typed, without quotation marks: `{low: 0, high: 1}`."""
-    return json.dumps(value, ensure_ascii=False).replace('"', "")
 
 
 class LoggedHistory:

@@ -6,8 +6,10 @@ The record has the trials; the report needs their executions besides, and the sc
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -99,8 +101,10 @@ class StudyData:
     waiting: tuple[tuple[str, str], ...] = ()
     """Trials that wait now, each with the reason."""
     is_running: bool = False
+    has_refit: bool = False
+    """Whether the study has a refit, which is then the model that it gives."""
     is_light: bool = False
-    """Whether the page leaves out what loads large libraries: importances, and the forest."""
+    """Whether the page leaves out the way from the first trial to the best, for lack of time."""
 
     @cached_property
     def spans(self) -> Sequence[tuple[float, float]]:
@@ -113,7 +117,16 @@ class StudyData:
         begin of a study that no sweep runs."""
         if self.record.settings.get("objective.kind") == ObjectiveKind.outside.name and self.spans:
             return max(0.0, until_seconds - self.spans[0][0])
-        return sum(max(0.0, min(end, until_seconds) - start) for start, end in self.spans)
+        place = bisect_right(self.spans, until_seconds, key=lambda span: span[0]) - 1
+        if place < 0:
+            return 0.0
+        start, end = self.spans[place]
+        return self._seconds_before[place] + min(end, until_seconds) - start
+
+    @cached_property
+    def _seconds_before(self) -> Sequence[float]:
+        """The time in which sweeps had worked when each of the spans began."""
+        return list(itertools.accumulate((end - start for start, end in self.spans), initial=0.0))
 
     def after_seconds(self, trial: TrialRecord) -> float:
         """Return the time in which sweeps had worked when the trial ended."""
@@ -154,6 +167,7 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
         scales=param_scales(record),
         waits=tuple(waits),
         is_running=is_running,
+        has_refit=StudyFiles(directory).refit.exists(),
     )
 
 
@@ -259,7 +273,7 @@ def _scale(name: str, values: Sequence[ParamValue], space: SearchSpace) -> Param
     numbers = [float(v) for v in values if isinstance(v, int | float) and _is_number(v)]
     if isinstance(domain, RangeDomain) and len(numbers) == len(values):
         low, high = min(float(domain.low), *numbers), max(float(domain.high), *numbers)
-        return ParamScale(name, (), low, high, domain.log, is_declared=True)
+        return ParamScale(name, (), low, high, domain.log and low > 0, is_declared=True)
     if isinstance(domain, ChoiceDomain):
         others = [v for v in {_key(v): v for v in values}.values() if v not in domain.values]
         return ParamScale(name, (*domain.values, *others))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from automl.admission.refusals import gib_text
 from automl.admission.requests import OOM_GROWTH, SEEN_PEAK_MARGIN
 from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind, StudyConfig
+from automl.config.range_text import range_text
 from automl.data.dataset import Dataset
 from automl.record.study_directory import study_command
 from automl.record.texts import counted, duration_text, fit_line
@@ -90,12 +91,8 @@ def notes_of_config(config: Config) -> Iterator[str]:
 
 def _as_range(name: str, ends: tuple[float, float], *, from_python: bool) -> str:
     low, high = ends
-    written = f"{{low: {low}, high: {high}{', log: true' if low > 0 else ''}}}"
-    if from_python:
-        written = (
-            f'{{"low": {low}, "high": {high}, "log": True}}' if low > 0 else f"({low}, {high})"
-        )
-    line = f"space={{{name!r}: {written}}}" if from_python else f"space.{name}='{written}'"
+    written = range_text(low, high, log=low > 0)
+    line = f"space={{{name!r}: {written!r}}}" if from_python else f"space.{name}={written}"
     return f"{low} and {high} are two choices, and nothing between is tried; a range is {line}"
 
 

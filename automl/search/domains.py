@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from automl.config.range_text import RANGE_FORMS_TEXT, range_text
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential, mask_urls
 from automl.trial import LARGEST_INTEGER, ParamValue
 
-_FORMS = "write {low: …, high: …}, {choices: […]} or one value"
+_FORMS = f"write {RANGE_FORMS_TEXT}, {{choices: […]}} or one value"
 
 
 def is_same_value(a: object, b: object) -> bool:
@@ -107,6 +108,11 @@ class RangeDomain:
         return isinstance(self.low, int)
 
     @property
+    def text(self) -> str:
+        """The range as it is typed, such as `log:0.0001..0.1`."""
+        return range_text(self.low, self.high, log=self.log, step=self.step)
+
+    @property
     def spacing(self) -> int | float | None:
         """The distance between neighbouring values, before a log scale; None: any float."""
         return 1 if self.step is None and self.is_integer else self.step
@@ -167,8 +173,7 @@ class RangeDomain:
 
     def __str__(self) -> str:
         kind = "whole numbers" if self.is_integer else "numbers"
-        step = "" if self.step is None else f" in steps of {self.step}"
-        return f"{kind} from {self.low} to {self.high}{step}"
+        return f"{kind} {self.text}"
 
 
 Domain: TypeAlias = FixedDomain | ChoiceDomain | RangeDomain
@@ -210,18 +215,19 @@ def _range(key: str, low: Any, high: Any, log: Any = False, step: Any = None) ->
         numbers = [float(number) for number in numbers]
     low, high = numbers[:2]
     step = None if step is None else numbers[2]
-    if low > high:
-        raise ConfigError(f"{key}: low={low} is above high={high}; exchange them.")
-    if not math.isfinite(float(high) - float(low)):
-        raise ConfigError(f"{key}: from {low} to {high} is too wide for a float64.")
     if not isinstance(log, bool):
         raise ConfigError(f"{key}.log={log}: must be true or false.")
+    written = f"{key}={range_text(low, high, log=log, step=step)}"
+    if low > high:
+        raise ConfigError(f"{written}: low={low} is above high={high}; exchange them.")
+    if not math.isfinite(float(high) - float(low)):
+        raise ConfigError(f"{written}: is too wide for a float64; bring the ends closer.")
     if log and low <= 0:
-        raise ConfigError(f"{key}.low={low}: a log range must begin above 0; raise low.")
+        raise ConfigError(f"{written}: a log range must begin above 0; raise low={low}.")
     if step is not None and step <= 0:
-        raise ConfigError(f"{key}.step={step}: must be greater than 0.")
+        raise ConfigError(f"{written}: step={step} must be greater than 0.")
     if log and step not in (None, 1):
-        raise ConfigError(f"{key}: log and step exclude each other; leave one out.")
+        raise ConfigError(f"{written}: log and step exclude each other; leave one out.")
     return RangeDomain(low, high if step is None else _last_step(low, high, step), log, step)
 
 

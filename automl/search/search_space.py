@@ -1,15 +1,15 @@
 """The search space: named params, the domain of each, and the conditions under which it exists.
 
-    depth:     {low: 2, high: 8}                           integers: an integer range
-    lr:        {low: 1e-4, high: 1e-1, log: true}          floats: a float range
+    depth:     {low: 2, high: 8}                           2..8: integers, an integer range
+    lr:        {low: 1e-4, high: 1e-1, log: true}          log:1e-4..1e-1: a float range
     optimizer: {choices: [sgd, adam]}
     momentum:  {low: 0.0, high: 0.99, when: {optimizer: sgd}}
     width:     {low: 8, high: 512, likely: 64}             tried first, and near it
     dropout:   0.1                                         a bare value is fixed
 
 `when` names other params and the value, or list of values, that they must have; all must hold.
-A param whose condition does not hold is absent from the trial. Hydra's own spellings
-(`interval(…)`) are turned into these entries by `cli/`, not here.
+A param whose condition does not hold is absent from the trial. Texts (`2..8`,
+and Hydra's `interval(…)`) are turned into these entries by `cli/`, not here.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Text from outside is never taken for markup.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
@@ -70,7 +71,19 @@ class CommandConsole(PrintableConsole):
 
 def open_console(*, on_stderr: bool = False) -> CommandConsole:
     """Return a console on stdout, or on stderr for what must not stand in a command's output."""
-    return CommandConsole(stderr=on_stderr, highlight=False, markup=False, emoji=False)
+    return CommandConsole(
+        stderr=on_stderr,
+        # By itself rich would show in the notebook what a caller redirects.
+        force_jupyter=not on_stderr and writes_to_notebook(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+def writes_to_notebook() -> bool:
+    """Return whether stdout is the output of a notebook's cell, and not redirected."""
+    return type(sys.stdout).__module__.startswith("ipykernel.")
 
 
 def aligned_lines(

@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from automl.record.texts import fit_text, mute_stream
-from automl.terminal.console import PrintableConsole, open_console
+from automl.terminal.console import PrintableConsole, open_console, writes_to_notebook
 from automl.terminal.rendering import progress_line, render_view
 from automl.terminal.view import SweepView
 
@@ -133,15 +133,14 @@ def _html(shown: Any) -> str:
     return console.export_html(inline_styles=True, code_format=_PRE)
 
 
-def in_notebook() -> bool:
-    """Return whether this process is a notebook's kernel."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+def shows_live() -> bool:
+    """Return whether stdout is a terminal or a notebook, in which a table can be redrawn."""
+    return sys.stdout.isatty() or writes_to_notebook()
 
 
 def open_display() -> Display:
     """Return the live table if stdout is a terminal or a notebook, otherwise plain lines."""
-    if in_notebook():
+    if writes_to_notebook():
         return NotebookDisplay()
     console = open_console()
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)

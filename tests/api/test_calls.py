@@ -43,7 +43,12 @@ def returns(lr: float) -> float:
             r"study\.n_trials is given in two places, n_trials=2 and",
         ),
         ({"space": SPACE, "n_trails": 3}, r"sweep\(n_trails=3\).*Did you mean n_trials\?.*space, "),
-        ({"space": SPACE, "epochs": 3}, r"is a setting: overrides=\{'training\.epochs': 3\}"),
+        ({"space": SPACE, "repeats": 3}, r"is a setting: overrides=\{'study\.repeats': 3\}"),
+        ({"space": SPACE, "timeout": "10 parsecs"}, r"timeout=10 parsecs: a duration is a number"),
+        (
+            {"space": SPACE, "timeout": "1min", "timeout_seconds": 60},
+            r"timeout='1min' and timeout_seconds=60 say the same; leave timeout_seconds out",
+        ),
         ({"space": SPACE, "lr": 3}, r"A param is an entry of the space: space=\{'lr': 3\}"),
         ({"space": SPACE, "sampler": 3}, r"sampler=3: must be a text, such as sampler='tpe'"),
         ({"space": SPACE, "direction": "max"}, r"study\.direction=max.*minimize"),
@@ -187,3 +192,26 @@ def test_trials_that_no_signal_ends_are_said_to_run_on(folder: Path) -> None:
     finally:
         over.set()
     assert automl.open_study("stuck").trials()["state"].tolist() == ["interrupted"]
+
+
+def test_the_link_follows_the_best_trial_while_the_sweep_runs(folder: Path) -> None:
+    link, seen = folder / "studies" / "a" / "best.pt", []
+
+    def reports(lr: float, *, trial: automl.TrialContext) -> None:
+        seen.append(os.readlink(link) if link.is_symlink() else None)
+        trial.report(0, {"val_loss": lr}, checkpoint=lambda: {"lr": lr})
+
+    overrides = [
+        *HERE,
+        "admission.max_concurrent_trials=1",
+        "study.enqueue=[{lr: 0.5},{lr: 0.2},{lr: 0.9}]",
+    ]
+    study = automl.sweep(
+        reports, SPACE, name="a", n_trials=4, sampler="random", overrides=[*overrides]
+    )
+    first, second = (f"checkpoints/trial-0000{n}/best.pt" for n in (0, 1))
+    assert seen == [None, first, second, second]
+    best = study.best
+    assert best.path is not None
+    assert link.resolve() == best.path
+    assert study.load() == {"lr": best.params["lr"]}

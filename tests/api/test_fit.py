@@ -70,7 +70,7 @@ def test_the_same_frame_goes_on_and_another_is_refused(folder: Path) -> None:
 def test_the_manuals_example_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     below = section("One call from Python")
     example = below.split("```python\n", 1)[1].split("```", 1)[0]
-    short = example.replace("timeout_seconds=60", f"n_trials=2, overrides={list(FEW)}")
+    short = example.replace('timeout="1min"', f"n_trials=2, overrides={list(FEW)}")
     assert short != example
     table().rename(columns={"kind": "quality"}).to_csv("wine.csv", index=False)
     exec(compile(short, "README.md", "exec"), {})
@@ -114,13 +114,17 @@ def test_what_is_wrong_with_a_frame_is_said_of_the_frame(folder: Path) -> None:
     assert not (folder / "studies").exists() or not list((folder / "studies").iterdir())
 
 
-def test_a_study_that_is_loaded_as_a_file_is_told_its_file(folder: Path) -> None:
+def test_a_study_is_loaded_by_its_folder(folder: Path) -> None:
     shutil.copytree(Path(__file__).parents[1] / "stored_studies" / "studies", folder / "studies")
-    own = r"is a study, and no file; load the file of its model: automl\.load\('studies/disc/check"
-    for name in ("disc", "studies/disc"):
-        with pytest.raises(automl.AutoMLError, match=own):
-            automl.load(name)
+    best = automl.open_study("disc").best.path
+    model = automl.load("studies/disc")
+    assert model.path.absolute() == best
+    assert automl.open_study("disc").load().path == best
+    own = r"there is no such file\. Load the study of that name by its folder: "
+    with pytest.raises(automl.AutoMLError, match=rf"{own}automl\.load\('studies/disc'\)"):
+        automl.load("disc")
+    with pytest.raises(automl.AutoMLError, match=r"^absent: there is no such file"):
+        automl.load("absent")
     (folder / "empty").mkdir()
-    for name in ("empty", "absent"):
-        with pytest.raises(automl.AutoMLError, match=f"^{name}: there is no such file"):
-            automl.load(name)
+    with pytest.raises(automl.AutoMLError, match=r"^empty: is a folder, and no study"):
+        automl.load("empty")

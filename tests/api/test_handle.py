@@ -46,7 +46,9 @@ def test_the_best_trial_gives_its_model_or_its_state() -> None:
     assert disc.best.load().predict(np.array([[0.0, 0.0], [1.0, 1.0]])).tolist() == [1, 0]
     function = automl.open_study("function", dir=str(STORED))
     assert set(function.best.load()) == {"epoch"}
-    assert repr(function).startswith("<study function: 1 interrupted, 3 finished; best val_loss 0.")
+    assert repr(function).startswith(
+        "<study function, interrupted: 1 interrupted, 3 finished; best val_loss 0."
+    )
     assert f" by trial {function.best.number} (" in repr(function)
     assert function.best.path == function.best.checkpoint_file()
 
@@ -78,7 +80,7 @@ def test_a_cell_shows_the_verdict_the_best_trials_and_the_best_value_so_far(tmp_
     shown = Page(html)
     assert f"The best trial is {study.best.number}" in shown.text
     assert "The best trials" in shown.text
-    assert [a["aria-label"] for tag, a in shown.elements if tag == "svg"] == [
+    assert [a["aria-label"] for tag, a in shown.elements if tag == "svg" and "aria-label" in a] == [
         "val_loss over trials in the order of their ends"
     ]
     better = [
@@ -182,3 +184,14 @@ def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.Monk
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     exec(block, {})
     assert list(automl.open_study("outside").trials()["state"]) == ["finished"] * 4
+
+
+def test_a_model_and_a_study_are_shown_in_one_line() -> None:
+    study = automl.open_study("disc", dir=str(STORED))
+    assert re.fullmatch(
+        r"<study disc, \w+: .*finished; best val_loss .* by trial \d+ .*>", repr(study)
+    )
+    shown = repr(study.load())
+    assert re.fullmatch(
+        r"<model of study disc: mlp, classification; val_loss 0\.\d+; val_error 0\.\d+>", shown
+    )

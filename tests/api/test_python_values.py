@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from automl.api.python_values import entry_of, lines_of, store_space
+from automl.api.python_values import entry_of, lines_of, lines_of_settings, store_space
 from automl.api.study_handle import COMPOSE_LOCK, compose_for_call
 from automl.config import Config
 from automl.errors import ConfigError
@@ -88,6 +88,19 @@ def test_names_and_texts_stay_what_they_are_and_are_so_stored(folder: Path) -> N
     assert list(yaml.safe_load(stored)["space"]) == list(space)
 
 
+def test_a_text_may_spell_a_range_as_on_the_command_line(folder: Path) -> None:
+    typed = {"lr": "log:1e-4..1e-1", "depth": "2..8", "share": "0..1/0.1", "path": "../here"}
+    space, _ = composed_space(typed)
+    assert space == {
+        "lr": {"low": 1e-4, "high": 1e-1, "log": True},
+        "depth": {"low": 2, "high": 8},
+        "share": {"low": 0, "high": 1, "step": 0.1},
+        "path": "../here",
+    }
+    with pytest.raises(ConfigError, match=r"^space\.lr=1\.\.: a number is missing"):
+        composed_space({"lr": "1.."})
+
+
 def test_a_space_replaces_the_one_that_is_there_and_overrides_change_it(folder: Path) -> None:
     found, _ = composed_space({"depth": (1, 4), "lr": 0.1}, "space.depth.high=6", "~space.lr")
     assert found == {"depth": {"low": 1, "high": 6}}
@@ -121,3 +134,20 @@ def test_overrides_of_a_dict_have_the_values_that_it_holds(folder: Path) -> None
 def test_overrides_that_are_one_text_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"must be a list of texts, overrides=\['study.seed=1'\]"):
         lines_of("study.seed=1")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"),
+    [(60, 60), ("90s", 90), ("10min", 600), ("1h30min", 5400), ("1.5 h", 5400), ("45", 45)],
+)
+def test_a_timeout_is_seconds_or_a_duration(timeout: object, seconds: float) -> None:
+    arguments = {"timeout": timeout, "seed": 3, "epochs": 4, "n_trials": 5}
+    config = compose_for_call("sweep", lines_of_settings(arguments)).config
+    assert config.study.timeout_seconds == seconds
+    assert (config.study.seed, config.training.epochs, config.study.n_trials) == (3, 4, 5)
+
+
+@pytest.mark.parametrize("timeout", ["", "min", "10 parsecs", "1h-5min", "10mins", True])
+def test_what_is_no_duration_is_refused(timeout: object) -> None:
+    with pytest.raises(ConfigError, match="a duration is a number of seconds, or numbers with the"):
+        lines_of_settings({"timeout": timeout})

@@ -98,24 +98,32 @@ def test_a_setting_written_as_an_option_gets_the_line_that_works(
 
 
 @pytest.mark.parametrize(
-    ("words", "overrides"),
+    ("words", "arguments", "overrides"),
     [
-        (["enqueue", "params={lr: 0.1}"], ("enqueue.params={lr: 0.1}",)),
-        (["enqueue", "from=a.csv", "outside=true"], ("enqueue.file=a.csv", "enqueue.outside=true")),
-        (["stop", "trial=7", "as=pruned"], ("stop.trial=7", "stop.outcome=pruned")),
-        (["stop", "study.name=a"], ("study.name=a",)),
-        (["delete", "study.name=a", "--yes"], ("study.name=a", "delete.yes=true")),
+        (["enqueue", "params={lr: 0.1}"], ("params={lr: 0.1}",), ()),
+        (["enqueue", "from=a.csv", "outside=true"], ("from=a.csv", "outside=true"), ()),
+        (["stop", "trial=7", "as=pruned"], ("trial=7", "as=pruned"), ()),
+        (["stop", "study.name=a", "copy=false"], ("copy=false",), ("study.name=a",)),
+        (["delete", "study.name=a", "--yes"], ("yes=true",), ("study.name=a",)),
+        (["compare", "a", "b"], ("studies=['a','b']",), ()),
+        (["refit", "training.epochs=3", "rows=all"], ("rows=all",), ("training.epochs=3",)),
     ],
 )
-def test_short_keys_of_a_command_stand_for_its_own_settings(
-    words: list[str], overrides: tuple[str, ...]
+def test_arguments_of_a_command_are_no_overrides(
+    words: list[str], arguments: tuple[str, ...], overrides: tuple[str, ...]
 ) -> None:
-    assert parse_command_line(words).overrides == overrides
+    line = parse_command_line(words)
+    assert (line.arguments, line.overrides) == (arguments, overrides)
 
 
-def test_a_short_key_of_another_command_is_unknown() -> None:
-    with pytest.raises(ConfigError, match="params: there is no such key"):
+def test_an_argument_of_another_command_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match="is no setting, but an argument of enqueue"):
         parse_command_line(["stop", "params={lr: 0.1}"])
+
+
+def test_which_is_given_once() -> None:
+    with pytest.raises(ConfigError, match=r"which=7 which=refit: give one .* which=7,refit"):
+        parse_command_line(["evaluate", "which=7", "which=refit"])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,6 @@ def test_a_short_key_of_another_command_is_unknown() -> None:
         (["ask", "study.name=a", "n=0"], "n=0: must be from 1"),
         (["tell", "study.name=a", "trial=1", "state=well"], "state=well: "),
         (["enqueue", "study.name=a", "params=3"], "params=3: must be {NAME"),
-        (["stop", "stop.trial=-1"], "stop.trial=-1: must be"),
     ],
 )
 def test_an_error_names_the_key_that_was_typed(

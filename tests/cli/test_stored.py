@@ -11,6 +11,7 @@ import pytest
 from automl.config import (
     DataKind,
 )
+from automl.config.command_arguments import UIArguments
 from automl.record.event_log import EventLog
 from automl.record.studies import study_names
 from automl.running.prepare.identity_settings import flat_settings
@@ -123,15 +124,8 @@ def test_a_study_that_was_moved_is_resumed_where_it_stands(
 
 
 def test_whether_it_is_a_copy_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("study.copy=true")
+    asked = composed("copy=true")
     assert asked.config.study.copy is True
-    assert asked.stored_config == composed().stored_config
-    assert flat_settings(asked.config) == flat_settings(composed().config)
-
-
-def test_where_its_parts_are_written_is_no_setting_of_the_study(composed: Compose) -> None:
-    asked = composed("data.split_to=parts")
-    assert asked.config.data.split_to == "parts"
     assert asked.stored_config == composed().stored_config
     assert flat_settings(asked.config) == flat_settings(composed().config)
 
@@ -190,7 +184,7 @@ def test_the_newest_study_is_meant_where_none_is_named(composed: Compose, folder
 
 
 def test_ui_needs_no_study(composed: Compose) -> None:
-    assert composed("ui", "ui.port=5001").config.ui.port == 5001
+    assert composed("ui", "port=5001").typed_arguments(UIArguments).port == 5001
 
 
 def test_status_composes_without_a_study(composed: Compose) -> None:
@@ -342,11 +336,10 @@ def test_a_study_that_was_moved_counts_from_where_it_is_used(
 def test_a_clone_stores_the_study_under_its_new_name_with_changes(
     composed: Compose, study: Path, folder: Path
 ) -> None:
-    changes = ("study.new_name=b", "study.n_trials=9", "sampler=random", "warm=true")
+    changes = ("name=b", "study.n_trials=9", "sampler=random", "warm=true")
     store(folder, "b", composed("clone", "study.name=a", *changes).stored_config)
     original, clone = (composed("resume", f"study.name={name}").config for name in "ab")
     assert (clone.study.name, clone.study.n_trials) == ("b", 9)
     assert clone.study.warm_from == ["a"]
     assert isinstance(clone.sampler, IndependentSampler)
-    assert (clone.study.new_name, clone.warm) == (None, False)
     assert (clone.space, clone.study.enqueue) == (original.space, original.study.enqueue)

@@ -1,4 +1,4 @@
-"""Hydra's sweep notation and the mapping it means."""
+"""The notations of a range (ours and Hydra's) and the mapping they mean."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.cli.space_overrides import canonical_entry, canonical_space
+from automl.config.range_text import entry_text
 from automl.errors import ConfigError
+from automl.search.search_space import parse_space
 
 
 @pytest.mark.parametrize(
     ("text", "entry"),
     [
+        ("2..8", {"low": 2, "high": 8}),
+        ("2..8.0", {"low": 2, "high": 8.0}),
+        ("-1..1", {"low": -1, "high": 1}),
+        ("1e-4..1e-1", {"low": 1e-4, "high": 1e-1}),
+        (".5...75", {"low": 0.5, "high": 0.75}),
+        ("log:1e-4..1e-1", {"low": 1e-4, "high": 1e-1, "log": True}),
+        (" log: 8 .. 512 ", {"low": 8, "high": 512, "log": True}),
+        ("0..1/0.1", {"low": 0, "high": 1, "step": 0.1}),
+        ("2..8/3", {"low": 2, "high": 8, "step": 3}),
+        ("../a", "../a"),
+        ("a..b", "a..b"),
+        ("log:here", "log:here"),
         ("interval(1e-4,1e-1)", {"low": 1e-4, "high": 1e-1}),
         (" interval( 1, 2 ) ", {"low": 1.0, "high": 2.0}),
         ("int(interval(2,8))", {"low": 2, "high": 8}),
@@ -71,6 +85,41 @@ def test_what_is_no_entry_is_refused_with_the_forms(text: str, why: str) -> None
     assert str(caught.value).startswith("space.lr=")
     assert why in str(caught.value)
     assert "interval(1e-4,1e-1)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("1..", "a number is missing (the high end of the range)"),
+        ("..5", "a number is missing (the low end of the range)"),
+        ("log:a..b", "a is no number (the low end of the range)"),
+        ("1..b", "b is no number (the high end of the range)"),
+        ("1..5/", "a number is missing (the step of the range)"),
+        ("0..inf", "inf is no number"),
+        ("1..2,3", "a choice is one value, not a range"),
+        ("5..2", "low=5 is above high=2; exchange them"),
+        ("log:0..1", "a log range must begin above 0"),
+        ("0..1/0", "step=0 must be greater than 0"),
+        ("log:1..9/2", "log and step exclude each other"),
+    ],
+)
+def test_a_wrong_range_is_refused_with_param_text_and_rule(text: str, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_space(canonical_space({"lr": text}))
+    assert str(caught.value).startswith(f"space.lr={text.split('/')[0].split(',')[0]}")
+    assert rule in str(caught.value)
+
+
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(NUMBERS, NUMBERS, st.booleans(), st.none() | NUMBERS)
+def test_a_printed_range_can_be_typed(low: float, high: float, log: bool, step: Any) -> None:
+    entry = {"low": low, "high": high, "log": log, "step": step}
+    typed = canonical_entry("x", entry_text(entry))
+    written = {name: value for name, value in entry.items() if value is not None}
+    assert {"log": False} | typed == written
+    assert all(type(typed[name]) is type(written[name]) for name in typed)
 
 
 @given(st.integers(-50, 50), st.integers(1, 60), st.integers(1, 9))

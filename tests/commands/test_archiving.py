@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from automl.commands.archiving import archive, read_back, restore
 from automl.commands.command_call import CommandCall
-from automl.config import ArchiveConfig, Config, RestoreConfig, StudyConfig
+from automl.config import Config, StudyConfig
+from automl.config.command_arguments import ArchiveArguments, RestoreArguments
 from automl.errors import ConfigError, StorageError
 from automl.record.study_directory import (
     StudyDirectory,
@@ -53,9 +54,9 @@ def checkpoints(study: Path) -> Path:
     return study / "checkpoints" / "trial-00000"
 
 
-def archiving(study: Path, output: str) -> Config:
+def archiving(study: Path, output: str | None) -> CommandCall:
     of_study = StudyConfig(name=study.name, dir=str(study.parent))
-    return Config(study=of_study, archive=ArchiveConfig(output=output))
+    return CommandCall(Config(study=of_study), arguments=ArchiveArguments(to=output))
 
 
 def place_of(study: Path) -> StudyPlace:
@@ -64,15 +65,15 @@ def place_of(study: Path) -> StudyPlace:
     return place
 
 
-def restored(file: Path, **settings: Any) -> Config:
+def restored(file: Path, **settings: Any) -> CommandCall:
     of_study = replace(StudyConfig(dir=str(file.parent / "studies")), **settings)
-    return Config(study=of_study, restore=RestoreConfig(input=str(file)))
+    return CommandCall(Config(study=of_study), arguments=RestoreArguments(file=str(file)))
 
 
 def archived(study: Path) -> Path:
     """Return the file of the archived study."""
     file = study.parents[1] / "a.tar.gz"
-    assert archive(CommandCall(archiving(study, str(file)))) == 0
+    assert archive(archiving(study, str(file))) == 0
     return file
 
 
@@ -87,7 +88,7 @@ def test_a_restored_study_is_the_archived_one(study: Path) -> None:
     FolderRequestQueue(study).write("stop", {"trial": 1, "as": "pruned"})
     file = archived(study)
     shutil.rmtree(study)
-    restore(CommandCall(restored(file)))
+    restore(restored(file))
     assert content(study) == before, "what was asked of the original is left out"
     assert place_of(study).study_uuid == UUID, "it goes on with its runs"
 
@@ -95,11 +96,11 @@ def test_a_restored_study_is_the_archived_one(study: Path) -> None:
 def test_beside_its_original_a_restored_study_is_a_copy(study: Path) -> None:
     file = archived(study)
     with pytest.raises(ConfigError, match=rf"study\.name={NAME}: .* exists"):
-        restore(CommandCall(restored(file)))
-    restore(CommandCall(restored(file, name="twin")))
+        restore(restored(file))
+    restore(restored(file, name="twin"))
     assert content(study.with_name("twin")) == content(study)
     assert place_of(study.with_name("twin")).study_uuid != UUID
-    restore(CommandCall(restored(file, name="moved", copy=False)))
+    restore(restored(file, name="moved", copy=False))
     moved = place_of(study.with_name("moved"))
     assert (moved.study_uuid, moved.former_names) == (UUID, (NAME,))
 
@@ -145,7 +146,7 @@ def test_a_file_that_is_no_archive_of_a_study_is_refused(
 ) -> None:
     file = tar_of(tmp_path / "strange.tar.gz", members)
     with pytest.raises(ConfigError, match="no whole study"):
-        restore(CommandCall(restored(file)))
+        restore(restored(file))
     assert list((tmp_path / "studies").rglob("*")) == []
     assert not (tmp_path / "out").exists()
 
@@ -155,19 +156,19 @@ def test_an_archive_that_was_cut_off_is_refused(study: Path, n_bytes: int) -> No
     file = archived(study)
     os.truncate(file, n_bytes)
     with pytest.raises(ConfigError, match="no whole study"):
-        restore(CommandCall(restored(file, name="twin")))
+        restore(restored(file, name="twin"))
     assert [path.name for path in study.parent.iterdir()] == [NAME]
 
 
 def test_a_file_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"nowhere\.tar\.gz cannot be read"):
-        restore(CommandCall(restored(tmp_path / "nowhere.tar.gz")))
+        restore(restored(tmp_path / "nowhere.tar.gz"))
 
 
 def test_two_names_of_a_file_are_two_files(study: Path) -> None:
     """A kill while `last.pt` is written leaves it and the one before as one file."""
     os.link(checkpoints(study) / "step1.ckpt", checkpoints(study) / "last.ckpt")
-    restore(CommandCall(restored(archived(study), name="twin")))
+    restore(restored(archived(study), name="twin"))
     assert content(study.with_name("twin")) == content(study)
     twins = {file.stat().st_ino for file in checkpoints(study.with_name("twin")).iterdir()}
     assert len(twins) == 2
@@ -176,7 +177,7 @@ def test_two_names_of_a_file_are_two_files(study: Path) -> None:
 def test_archives_of_earlier_versions_have_hard_links(tmp_path: Path) -> None:
     settings = member(f"{NAME}/config.yaml")
     second = member(f"{NAME}/last.pt", tarfile.LNKTYPE, settings.name)
-    restore(CommandCall(restored(tar_of(tmp_path / "a.tar.gz", [settings, second]))))
+    restore(restored(tar_of(tmp_path / "a.tar.gz", [settings, second])))
     assert (tmp_path / "studies" / NAME / "last.pt").is_file()
 
 
@@ -185,7 +186,7 @@ def test_links_lead_to_the_same_places_of_the_restored_study(study: Path) -> Non
     (folder / "last.ckpt").symlink_to("step1.ckpt")
     (folder / "best.ckpt").symlink_to(folder / "step1.ckpt")
     (folder / "all").symlink_to(Path("..", "..", "checkpoints"))
-    restore(CommandCall(restored(archived(study), name="twin")))
+    restore(restored(archived(study), name="twin"))
     twin = checkpoints(study.with_name("twin"))
     shutil.rmtree(study)
     for name in ("last.ckpt", "best.ckpt"):
@@ -221,7 +222,7 @@ def test_an_archive_with_a_wrong_byte_is_refused(study: Path, at: int) -> None:
     changed[at] ^= 1
     file.write_bytes(changed)
     with pytest.raises(ConfigError, match="no whole study"):
-        restore(CommandCall(restored(file, name="twin")))
+        restore(restored(file, name="twin"))
     assert [path.name for path in study.parent.iterdir()] == [NAME]
 
 
@@ -296,5 +297,5 @@ def test_a_study_that_archive_takes_is_restored_equal(
         assert {"pipe", "link", "absolute"} & {kind for kind, _ in entries.values()}
         assert os.listdir(study.parents[1]) == ["studies"]
     else:
-        restore(CommandCall(restored(file, name="twin")))
+        restore(restored(file, name="twin"))
         assert tree(study.with_name("twin")) == tree(study)

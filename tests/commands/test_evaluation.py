@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,8 @@ from automl.commands.evaluate import (
     parts_sentence,
     repeated_table,
 )
-from automl.config import EvaluateConfig
+from automl.config.command_arguments import EvaluateArguments
+from automl.config.which_models import WINNER, which_trials
 from automl.errors import ConfigError
 from automl.record.study_record import record_from_events
 from automl.trial import (
@@ -31,7 +31,6 @@ from automl.trial import (
     SweepStarted,
     TrialStarted,
 )
-from tests.commands.conftest import config
 
 EVENT = ModelsEvaluated(
     0.0,
@@ -68,10 +67,8 @@ def test_trainings_with_fresh_seeds_are_told_by_mean_and_standard_error() -> Non
 
 
 def test_one_fresh_training_has_no_spread() -> None:
-    with pytest.raises(
-        ConfigError, match=r"evaluate\.repeats=1: must be 0 or at least 2: a spread"
-    ):
-        EvaluateConfig(repeats=1)
+    with pytest.raises(ConfigError, match=r"seeds=1: must be 0 or at least 2: a spread"):
+        EvaluateArguments(seeds=1)
 
 
 def test_figures_of_a_metric_have_the_decimals_of_its_score() -> None:
@@ -117,7 +114,6 @@ def events() -> list[Event]:
 
 
 def test_pruned_trials_are_not_compared_by_the_rows_they_had() -> None:
-    record, asked = record_from_events(events()), config(Path(), "s")
-    assert [trial.number for trial in compare_parts(asked, record)] == [1, 0]
-    asked = replace(asked, evaluate=EvaluateConfig(trials=[2, 0]))
-    assert [trial.number for trial in compare_parts(asked, record)] == [0]
+    record = record_from_events(events())
+    assert [trial.number for trial in compare_parts(WINNER, record)] == [1, 0]
+    assert [trial.number for trial in compare_parts(which_trials(2, 0), record)] == [0]

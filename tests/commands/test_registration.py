@@ -21,7 +21,8 @@ from automl.commands.models.champion import (
     version_description,
 )
 from automl.commands.models.served_package import find_package
-from automl.config import RegisterConfig, Task
+from automl.config import Task
+from automl.config.command_arguments import RegisterArguments
 from automl.errors import ConfigError
 from automl.tracking.registry.model_versions import (
     CHALLENGER,
@@ -176,8 +177,8 @@ def test_models_are_judged_as_the_study_was() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "a:b", "it's", "a\nb", "x" * 201])
 def test_a_name_that_mlflow_cannot_have_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"register\.name="):
-        RegisterConfig(name=name)
+    with pytest.raises(ConfigError, match=r"^as="):
+        RegisterArguments(as_=name)
 
 
 def test_a_version_is_described_by_the_studys_own_metric() -> None:

@@ -18,7 +18,8 @@ from automl.commands.release import (
     step_key,
     uncompared_refit_text,
 )
-from automl.config import Config, RefitConfig, RegisterConfig, StudyConfig
+from automl.config import StudyConfig
+from automl.config.command_arguments import ReleaseArguments
 from automl.trial import ModelsEvaluated, RowsKind, ScoreDifference, ScoreInterval
 
 
@@ -136,23 +137,18 @@ def test_a_refit_that_is_no_worse_passes(verdict: str) -> None:
 
 def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
     with pytest.raises(ReleaseRefusedError) as stopped:
-        check_refit_gate(scored("better", "auc"), "val_auc", "automl register register.trial=3")
+        check_refit_gate(scored("better", "auc"), "val_auc", "automl register which=3")
     said = str(stopped.value)
     assert "auc 0.5 (0.4 to 0.6), +0.2 (+0.1 to +0.3) from that of trial-00003, on 80 rows" in said
     assert "Nothing was exported or registered." in said
-    assert said.endswith("automl register register.trial=3")
+    assert said.endswith("automl register which=3")
     assert stopped.value.exit_code == 1
 
 
 def test_a_release_goes_on_with_the_settings_that_it_was_given() -> None:
-    config = Config(
-        study=StudyConfig(name="a"),
-        refit=RefitConfig(n_seeds=8, rows="all"),
-        register=RegisterConfig(name="house prices"),
-    )
-    assert release_command(config) == (
-        "python -m automl release study.name=a refit.rows=all refit.n_seeds=8 "
-        "'register.name=house prices'"
+    arguments = ReleaseArguments(seeds=8, rows="all", as_="house prices")
+    assert release_command(StudyConfig(name="a"), arguments) == (
+        "python -m automl release study.name=a rows=all seeds=8 'as=house prices'"
     )
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from automl.cli import main
-from automl.commands.models.which_model import with_named_trial
-from automl.config import Config, EvaluateConfig, RefitConfig, StudyConfig
+from automl.commands.models.which_model import choose_winner
+from automl.config import Config, StudyConfig
+from automl.config.which_models import parse_which
 from automl.errors import ConfigError
 from automl.record.studies import read_study
+from automl.record.trial_record import TrialRecord
 from automl.trial import Event, FinishedOutcome, MetricsReported, PrunedOutcome, TrialStarted
 from tests.report.studies import BEGUN, SETTINGS, write_study
 
@@ -41,8 +43,12 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_study(tmp_path / "studies" / "first", events(), LIMITED)
 
 
-def config(which: str | None = None, **settings: object) -> Config:
-    return Config(study=StudyConfig(name="first"), which=which, **settings)  # type: ignore[arg-type]
+def winner(which: str) -> int:
+    """Return the trial that `refit` trains again."""
+    config = Config(study=StudyConfig(name="first"))
+    found = choose_winner(config, parse_which(which), "refit")[1]
+    assert isinstance(found, TrialRecord)
+    return found.number
 
 
 def test_the_front_is_what_no_finished_trial_within_the_limits_beats(study: Path) -> None:
@@ -62,29 +68,23 @@ def test_the_table_has_a_column_for_each_metric(
 
 @pytest.mark.parametrize(
     ("which", "number"),
-    [("knee", 1), ("metric:err", 0), ("metric:acc", 2), ("trial:3", 3)],
+    [("knee", 1), ("best", 1), ("metric:err", 0), ("err", 0), ("acc", 2), ("3", 3), ("trial:3", 3)],
 )
 def test_which_names_a_trial(study: Path, which: str, number: int) -> None:
-    assert with_named_trial(config(which), "refit").refit.trial == number
-    assert with_named_trial(config(which), "evaluate").evaluate.trials == [number]
+    assert winner(which) == number
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("which", "message"),
     [
-        (config("metric:ms"), "names no ms: err, acc"),
-        (config("trial:9"), "has no such trial"),
-        (config("knee", refit=RefitConfig(trial=3)), "leave one of them out"),
+        ("metric:ms", "which=ms: study.metric names no ms: err, acc"),
+        ("beste", "names no beste: err, acc. For other models write best"),
+        ("9", "which=9: study first has no such trial"),
     ],
 )
-def test_what_names_no_trial_is_refused(study: Path, asked: Config, message: str) -> None:
+def test_what_names_no_trial_is_refused(study: Path, which: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        with_named_trial(asked, "refit")
-
-
-def test_a_trial_that_is_named_twice_is_refused(study: Path) -> None:
-    with pytest.raises(ConfigError, match=r"evaluate\.trials=\[1\] names a trial, too"):
-        with_named_trial(config("knee", evaluate=EvaluateConfig(trials=[1])), "evaluate")
+        winner(which)
 
 
 def test_a_front_without_a_trial_within_the_limits_is_empty(
@@ -93,21 +93,17 @@ def test_a_front_without_a_trial_within_the_limits_is_empty(
     monkeypatch.chdir(tmp_path)
     narrow = LIMITED | {"study.constraints.bytes": "1"}
     write_study(tmp_path / "studies" / "first", events(), narrow)
-    with pytest.raises(ConfigError, match=r"front is empty.*nearest \(bytes 9 > 1\)"):
-        with_named_trial(config("knee"), "refit")
-    assert with_named_trial(config("trial:1"), "refit").refit.trial == 1
-
-
-def test_the_word_of_which_is_checked() -> None:
-    with pytest.raises(ConfigError, match="must be knee, metric:NAME or trial:NUMBER"):
-        config("best")
+    with pytest.raises(ConfigError, match=r"front is empty.*nearest \(bytes 9 > 1\).*which=1$"):
+        winner("knee")
+    assert winner("1") == 1
 
 
 def test_the_report_draws_the_front_and_says_what_it_costs(study: Path) -> None:
     assert main(["report", "study.name=first"]) == 0
     page = (study / "report.html").read_text("utf-8")
     assert "3 of 5 finished trials are on the front" in page
-    assert "Trial 1, the knee, has err 3 (the best is 1, of trial 0), acc 0.8" in page
+    assert "trial 1, its knee, is a compromise: err 3, acc 0.8" in page
+    assert "The best by each metric: trial 0 has err 1, " in page
     assert "1 of 6 trials exceed bytes 1024" in page
     assert "<title>trial 2</title>" in page
 

@@ -16,7 +16,8 @@ from automl.api.study_handle import StudyHandle
 from automl.commands import compare, trials
 from automl.commands import list as list_command
 from automl.commands.command_call import CommandCall
-from automl.config import CompareConfig, Config, StudyConfig
+from automl.config import CommandArguments, Config, StudyConfig
+from automl.config.command_arguments import CompareArguments
 from automl.record.event_log import encode_event
 from automl.record.lease import this_holder
 from automl.record.sharing import study_tables
@@ -122,20 +123,22 @@ def test_tables_and_the_handle_say_that_a_copy_is_old(tmp_path: Path) -> None:
         log = b"".join(encode_event(event, 1) for event in events_of(1, 1, "postgresql://any/db"))
         (tmp_path / name / "events.log").write_bytes(log)
     study = StudyConfig(name="one", dir=str(tmp_path))
-    both = CompareConfig(studies=["one", "two"])
+    both = CompareArguments(studies=["one", "two"])
     table, note = _printed(trials.run, Config(study=study))
     assert "its database" not in table, "programs read it"
     for said in (
         repr(StudyHandle(tmp_path / "one")),
         note,
-        _printed(compare.run, Config(study=study, compare=both))[0],
+        _printed(compare.run, Config(study=study), both)[0],
     ):
         assert "its database was not asked (study.storage=… asks it)" in said
 
 
-def _printed(run: Callable[[CommandCall], int], config: Config) -> tuple[str, str]:
+def _printed(
+    run: Callable[[CommandCall], int], config: Config, arguments: CommandArguments | None = None
+) -> tuple[str, str]:
     """Return what a command prints on stdout, and on stderr."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        assert run(CommandCall(config)) == 0
+        assert run(CommandCall(config, arguments=arguments)) == 0
     return out.getvalue(), err.getvalue()

@@ -16,7 +16,8 @@ import pytest
 from automl.commands.command_call import CommandCall
 from automl.commands.list import run as list_studies
 from automl.commands.steering import enqueue, pause, stop
-from automl.config import Config, EnqueueConfig, StopConfig
+from automl.config import Config
+from automl.config.command_arguments import EnqueueArguments, StopArguments
 from automl.errors import AutoMLError, ConfigError
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue
@@ -38,8 +39,8 @@ def points(study: Path) -> list[Any]:
 
 
 def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = EnqueueConfig(params={"lr": 0.5})
-    assert enqueue(CommandCall(of_study(study, enqueue=given))) == 0
+    given = EnqueueArguments(params={"lr": 0.5})
+    assert enqueue(CommandCall(of_study(study), arguments=given)) == 0
     assert points(study) == [[{"lr": 0.5}]]
     assert f"automl resume study.name={study.name}" in capsys.readouterr().out
 
@@ -51,39 +52,39 @@ def test_the_total_has_room_for_all_points_that_wait(
     of_two = replace(of_study(study), study=replace(of_study(study).study, n_trials=2))
     write(study, *(TrialStarted(n, 1.0, {"lr": 0.5}, "cpu") for n in range(2)))
     for n_points in (1, 2, 3):
-        enqueue(CommandCall(replace(of_two, enqueue=EnqueueConfig(params={"lr": 0.5}))))
+        enqueue(CommandCall(of_two, arguments=EnqueueArguments(params={"lr": 0.5})))
         assert f"study.n_trials={2 + n_points}\n" in capsys.readouterr().out
 
 
 def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text("lr,opt\n0.5,sgd\n1e-3,\n")
-    enqueue(CommandCall(of_study(study, enqueue=EnqueueConfig(file=str(file)))))
+    enqueue(CommandCall(of_study(study), arguments=EnqueueArguments(from_=str(file))))
     assert points(study) == [[{"lr": 0.5, "opt": "sgd"}, {"lr": 0.001}]]
 
 
 def test_a_table_of_trials_is_a_file_of_points(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "trials.csv"
     file.write_text("trial,state,value,params.lr,params.opt\n3,finished,0.25,0.5,adam\n")
-    enqueue(CommandCall(of_study(study, enqueue=EnqueueConfig(file=str(file)))))
+    enqueue(CommandCall(of_study(study), arguments=EnqueueArguments(from_=str(file))))
     assert points(study) == [[{"lr": 0.5, "opt": "adam"}]]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (EnqueueConfig(), "needs a point"),
-        (EnqueueConfig(params={"lr": 2.0}), r"lr=2\.0: must be .* outside=true"),
-        (EnqueueConfig(params={"lrr": 0.5}), "lrr: no such param in the space"),
-        (EnqueueConfig(params={"lrr": 0.5}, outside=True), "lrr: no such param in the space"),
-        (EnqueueConfig(file="nowhere.csv"), "nowhere.csv cannot be read"),
+        (EnqueueArguments(), "needs a point"),
+        (EnqueueArguments(params={"lr": 2.0}), r"lr=2\.0: must be .* outside=true"),
+        (EnqueueArguments(params={"lrr": 0.5}), "lrr: no such param in the space"),
+        (EnqueueArguments(params={"lrr": 0.5}, outside=True), "lrr: no such param in the space"),
+        (EnqueueArguments(from_="nowhere.csv"), "nowhere.csv cannot be read"),
     ],
 )
 def test_points_that_cannot_be_tried_are_refused(
-    study: Path, given: EnqueueConfig, message: str
+    study: Path, given: EnqueueArguments, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        enqueue(CommandCall(of_study(study, enqueue=given)))
+        enqueue(CommandCall(of_study(study), arguments=given))
     assert points(study) == []
 
 
@@ -112,12 +113,12 @@ def test_a_command_whose_sweep_ends_meanwhile_says_that_none_works(study: Path) 
 
 def test_a_trial_that_has_ended_is_not_stopped_whoever_holds_the_study(study: Path) -> None:
     write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
-    named = of_study(study, stop=StopConfig(trial=0))
+    named = of_study(study)
     with (
         StudyDirectory.open(named.study, must_exist=True),  # a sweep that delivers to MLflow
-        pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"),
+        pytest.raises(ConfigError, match=r"^trial=0: it has ended \(finished\)"),
     ):
-        stop(CommandCall(named))
+        stop(CommandCall(named, arguments=StopArguments(trial=0)))
     assert FolderRequestQueue(study).pending() == []
 
 
@@ -147,10 +148,10 @@ def test_a_sweep_that_is_suspended_is_named_and_nothing_waits_for_it(
 
 def test_a_trial_is_stopped_by_the_next_sweep_if_it_has_not_ended(study: Path) -> None:
     write(study, TrialStarted(0, 1.0, {}, "cpu"), FinishedOutcome(0, 2.0, 0.5))
-    with pytest.raises(ConfigError, match=r"stop\.trial=0: it has ended \(finished\)"):
-        stop(CommandCall(of_study(study, stop=StopConfig(trial=0))))
-    with pytest.raises(ConfigError, match=r"stop\.trial=99: there is no such trial"):
-        stop(CommandCall(of_study(study, stop=StopConfig(trial=99))))
-    assert stop(CommandCall(of_study(study, stop=StopConfig(trial=1)))) == 0
+    with pytest.raises(ConfigError, match=r"^trial=0: it has ended \(finished\)"):
+        stop(CommandCall(of_study(study), arguments=StopArguments(trial=0)))
+    with pytest.raises(ConfigError, match=r"^trial=99: there is no such trial"):
+        stop(CommandCall(of_study(study), arguments=StopArguments(trial=99)))
+    assert stop(CommandCall(of_study(study), arguments=StopArguments(trial=1))) == 0
     (request,) = FolderRequestQueue(study).pending()
     assert (request.kind, request.arguments) == ("stop", {"trial": 1, "as": "pruned"})

@@ -13,7 +13,8 @@ import pytest
 from automl.commands.archiving import archive
 from automl.commands.command_call import CommandCall
 from automl.commands.upkeep import clone, delete, rename
-from automl.config import Config, DeleteConfig, StudyConfig, TrackingConfig
+from automl.config import Config, StudyConfig, TrackingConfig
+from automl.config.command_arguments import CloneArguments, DeleteArguments, RenameArguments
 from automl.errors import ConfigError, StudyInUseError
 from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory, settle_place
@@ -53,8 +54,23 @@ def config(study: Path, **settings: Any) -> Config:
     """Return the config that names the study and its runs, with settings of `study`."""
     of_study = StudyConfig(name=study.name, dir=str(study.parent))
     uri = f"sqlite:///{study.parents[1] / 'mlflow.db'}"
-    named = Config(study=replace(of_study, **settings), tracking=TrackingConfig(uri=uri))
-    return replace(named, delete=DeleteConfig(yes=True))
+    return Config(study=replace(of_study, **settings), tracking=TrackingConfig(uri=uri))
+
+
+def renaming(study: Path, new_name: str) -> CommandCall:
+    return CommandCall(config(study), arguments=RenameArguments(name=new_name))
+
+
+def cloning(
+    study: Path, new_name: str | None, text: str = "study: {}\n", **settings: Any
+) -> CommandCall:
+    named = config(study, name=new_name or study.name, **settings)
+    arguments = CloneArguments(name=new_name)
+    return CommandCall(named, text, arguments=arguments, stored_study=study)
+
+
+def deleting(study: Path) -> CommandCall:
+    return CommandCall(config(study), arguments=DeleteArguments(yes=True))
 
 
 def experiments(shown: Shown) -> dict[str, int]:
@@ -70,7 +86,7 @@ def experiments(shown: Shown) -> dict[str, int]:
 def test_a_renamed_study_keeps_its_trials_and_takes_its_experiment_with_it(
     study: Path, shown: Shown
 ) -> None:
-    assert rename(CommandCall(config(study, new_name="calm-lynx"))) == 0
+    assert rename(renaming(study, "calm-lynx")) == 0
     assert not study.exists()
     record = read_study(study.with_name("calm-lynx"))
     assert (record.name, len(record.trials)) == ("calm-lynx", 2)
@@ -80,25 +96,23 @@ def test_a_renamed_study_keeps_its_trials_and_takes_its_experiment_with_it(
 def test_a_study_is_not_renamed_onto_another(study: Path) -> None:
     other = study.with_name("calm-lynx")
     other.mkdir()
-    with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
-        rename(CommandCall(config(study, new_name=other.name)))
+    with pytest.raises(ConfigError, match=r"name=calm-lynx: .* exists"):
+        rename(renaming(study, other.name))
     assert len(read_study(study).trials) == 2
 
 
 def test_a_clone_has_settings_and_no_trials_and_takes_no_name_that_exists(study: Path) -> None:
     begun = (study / "events.log").read_bytes()
-    assert (
-        clone(CommandCall(config(study, new_name="calm-lynx"), "study: {name: calm-lynx}\n")) == 0
-    )
+    assert clone(cloning(study, "calm-lynx", "study: {name: calm-lynx}\n")) == 0
     other = study.with_name("calm-lynx")
     assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
     assert not read_study(other).trials
-    with pytest.raises(ConfigError, match=r"study\.new_name=calm-lynx: .* exists"):
-        clone(CommandCall(config(study, new_name="calm-lynx"), "study: {}\n"))
+    with pytest.raises(ConfigError, match=r"name=calm-lynx: .* exists"):
+        clone(cloning(study, "calm-lynx"))
     assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
     assert (study / "events.log").read_bytes() == begun
-    with pytest.raises(ConfigError, match=r"needs the name of the new study: study\.new_name"):
-        clone(CommandCall(config(study), "study: {}\n"))
+    with pytest.raises(ConfigError, match=r"needs the name of the new study: name=NEW"):
+        clone(cloning(study, None))
 
 
 def test_a_clone_takes_no_name_that_the_database_of_its_study_has(
@@ -107,7 +121,7 @@ def test_a_clone_takes_no_name_that_the_database_of_its_study_has(
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     optuna.create_study(study_name="calm-lynx", storage=url)
     with pytest.raises(ConfigError, match=r"calm-lynx: .* has a study of this name"):
-        clone(CommandCall(config(study, new_name="calm-lynx", storage=url), "study: {}\n"))
+        clone(cloning(study, "calm-lynx", storage=url))
     assert not study.with_name("calm-lynx").exists()
 
 
@@ -115,7 +129,7 @@ def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(
     study: Path, shown: Shown
 ) -> None:
     other = make_study(study.parents[1], "other", "another-uuid")
-    assert delete(CommandCall(config(study))) == 0
+    assert delete(deleting(study)) == 0
     assert not study.exists()
     assert len(read_study(other).trials) == 2
     assert experiments(shown) == {"other": 3}
@@ -126,25 +140,28 @@ def test_a_deleted_study_leaves_nothing_in_its_folder_and_in_mlflow(
 def test_runs_of_another_study_in_the_experiment_stay(study: Path, shown: Shown) -> None:
     (experiment,) = [e for e in shown.client.search_experiments() if e.name == NAME]
     kept = shown.client.create_run(experiment.experiment_id, run_name="by hand")
-    delete(CommandCall(config(study)))
+    delete(deleting(study))
     assert [run.info.run_id for run in shown.runs()] == [kept.info.run_id]
 
 
 def test_nothing_is_deleted_unasked(
     study: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unasked = replace(config(study), delete=DeleteConfig())
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n"))
     with pytest.raises(ConfigError, match="--yes"):
-        delete(CommandCall(unasked))
+        delete(CommandCall(config(study)))
     assert len(read_study(study).trials) == 2
     assert experiments(shown) == {NAME: 3}
 
 
 def test_a_study_at_work_is_neither_renamed_nor_deleted_nor_archived(study: Path) -> None:
-    whole = config(study, new_name="calm-lynx")
+    whole = config(study)
     with StudyDirectory.open(whole.study, must_exist=True):
-        for command in (rename, delete, archive):
+        for command, call in (
+            (rename, renaming(study, "calm-lynx")),
+            (delete, deleting(study)),
+            (archive, CommandCall(whole)),
+        ):
             with pytest.raises(StudyInUseError):
-                command(CommandCall(whole))
+                command(call)
     assert len(read_study(study).trials) == 2

@@ -11,6 +11,7 @@ import pytest
 from automl.commands.command_call import CommandCall
 from automl.commands.devices import living_sweeps, run, snapshots_until_cluster_lost
 from automl.config import Config, DevicesConfig, DevicesKind
+from automl.config.command_arguments import DevicesArguments
 from automl.errors import AutoMLError
 from automl.record.study_directory import StudyDirectory
 from automl.terminal.devices_view import WatchSnapshot
@@ -25,7 +26,7 @@ VIEW = SweepView("brave-otter", "x", 1.0, 20, "val_loss", waiting=(WaitingRow(3,
 
 def watching(folder: Path) -> Config:
     devices = DevicesConfig(kind=DevicesKind.nvml)
-    return replace(config(folder), devices=devices, watch=True)
+    return replace(config(folder), devices=devices)
 
 
 def test_the_devices_and_the_sweeps_at_work(
@@ -36,7 +37,8 @@ def test_the_devices_and_the_sweeps_at_work(
     again = config(study.parent, study.name).study
     with StudyDirectory.open(again, must_exist=True) as directory:
         write_view(directory.files.status, VIEW)
-        assert run(CommandCall(watching(study.parent))) == 0
+        call = CommandCall(watching(study.parent), arguments=DevicesArguments(watch=True))
+        assert run(call) == 0
         assert living_sweeps(study.parent) == [VIEW]
     shown = capsys.readouterr().out
     assert "Stub T4 GPU-bbbb2222  NVML 0  load 0%\n" in shown

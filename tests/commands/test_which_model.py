@@ -12,6 +12,7 @@ from automl.commands.models.which_model import (
     TableModel,
     choose_model,
     choose_models,
+    choose_winner,
     find_model_trial,
     outdated_model_note,
 )
@@ -19,15 +20,11 @@ from automl.config import (
     Config,
     DataConfig,
     DataKind,
-    EvaluateConfig,
-    ExportConfig,
     ObjectiveConfig,
     ObjectiveKind,
-    RefitConfig,
-    RefitMembers,
     StudyConfig,
-    WhichModel,
 )
+from automl.config.which_models import REFIT, parse_which
 from automl.errors import ConfigError
 from automl.models.model_file import RefitFacts
 from automl.record.event_log import EventLog
@@ -35,6 +32,7 @@ from automl.record.studies import read_study
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import record_from_events
+from automl.record.trial_record import TrialRecord
 from automl.running.prepare.refit_task import ensemble_to_refit
 from automl.trial import (
     EnsembleBuilt,
@@ -49,8 +47,6 @@ from automl.trial import (
 
 if TYPE_CHECKING:
     from automl.models.predictor import Predictor
-
-AUTO, TRIAL, REFIT = WhichModel.auto, WhichModel.trial, WhichModel.refit
 
 
 def events() -> list[Event]:
@@ -84,8 +80,8 @@ def searched(tmp_path: Path) -> Config:
     return config
 
 
-def meant(config: Config, model: WhichModel = AUTO, trial: int | None = None) -> str:
-    choice = choose_model(replace(config, export=ExportConfig(model=model, trial=trial)), "export")
+def meant(config: Config, which: str | None = None) -> str:
+    choice = choose_model(config, parse_which(which), "export")
     return str(choice.file.relative_to(Path(config.study.dir) / "s"))
 
 
@@ -93,51 +89,59 @@ BEST, NAMED = (f"checkpoints/trial-{number:05d}/best.pt" for number in (2, 0))
 
 
 @pytest.mark.parametrize(
-    ("model", "trial", "with_refit", "without"),
+    ("which", "with_refit", "without"),
     [
-        (AUTO, None, "refit.pt", BEST),
-        (AUTO, 0, NAMED, NAMED),
-        (TRIAL, None, BEST, BEST),
-        (TRIAL, 0, NAMED, NAMED),
+        (None, "refit.pt", BEST),
+        ("0", NAMED, NAMED),
+        ("trial:0", NAMED, NAMED),
+        ("best", BEST, BEST),
+        ("knee", BEST, BEST),
+        ("val_loss", BEST, BEST),
+        ("metric:val_loss", BEST, BEST),
     ],
 )
 def test_the_refit_where_there_is_one_and_nobody_names_a_trial(
-    searched: Config, model: WhichModel, trial: int | None, with_refit: str, without: str
+    searched: Config, which: str | None, with_refit: str, without: str
 ) -> None:
-    assert meant(searched, model, trial) == with_refit
+    assert meant(searched, which) == with_refit
     (Path(searched.study.dir) / "s" / "refit.pt").unlink()
-    assert meant(searched, model, trial) == without
+    assert meant(searched, which) == without
 
 
 def test_a_refit_that_is_asked_for_must_be_there(searched: Config) -> None:
-    assert meant(searched, REFIT) == "refit.pt"
-    with pytest.raises(ConfigError, match=r"export\.model=refit export\.trial=0: give one of them"):
-        meant(searched, REFIT, 0)
+    assert meant(searched, "refit") == "refit.pt"
+    with pytest.raises(ConfigError, match=r"which=refit,0: export takes one model; evaluate comp"):
+        meant(searched, "refit,0")
     (Path(searched.study.dir) / "s" / "refit.pt").unlink()
-    with pytest.raises(ConfigError, match=r"export\.model=refit: .*automl refit study\.name=s"):
-        meant(searched, REFIT)
+    with pytest.raises(ConfigError, match=r"which=refit: .*automl refit study\.name=s"):
+        meant(searched, "refit")
 
 
 def test_a_trial_whose_file_is_gone_is_said(searched: Config) -> None:
     with pytest.raises(ConfigError, match=r"best\.pt: trial 1 has left no such file"):
-        meant(searched, trial=1)
+        meant(searched, "1")
 
 
-def several(config: Config, model: WhichModel, *trials: int) -> list[int | None]:
-    asked = replace(config, evaluate=EvaluateConfig(model=model, trials=[*trials]))
-    return [None if one.trial is None else one.trial.number for one in choose_models(asked)]
+def several(config: Config, which: str | None) -> list[int | str]:
+    choices = choose_models(config, parse_which(which))
+    return [c.file.stem if c.trial is None else c.trial.number for c in choices]
 
 
 def test_of_several_the_refit_and_then_the_best_come_first(searched: Config) -> None:
-    assert several(searched, AUTO) == [None]
-    assert several(searched, AUTO, 0, 2) == [2, 0]
-    assert several(searched, REFIT, 0, 2) == [None, 2, 0]
-    assert several(searched, REFIT) == [None]
-    assert several(searched, TRIAL) == [2]
-    (Path(searched.study.dir) / "s" / "refit.pt").unlink()
-    assert several(searched, AUTO) == [2]
-    with pytest.raises(ConfigError, match=r"evaluate\.model=refit: "):
-        several(searched, REFIT, 0)
+    files = StudyFiles(Path(searched.study.dir) / "s")
+    assert several(searched, None) == ["refit"]
+    assert several(searched, "0,2") == [2, 0]
+    assert several(searched, "best,2,0") == [2, 0], "the best is 2"
+    assert several(searched, "0,2,refit") == ["refit", 2, 0]
+    assert several(searched, "refit") == ["refit"]
+    assert several(searched, "best") == [2]
+    files.ensemble.touch()
+    assert several(searched, "0,ensemble,refit") == ["refit", "ensemble", 0]
+    files.ensemble.unlink()
+    files.refit.unlink()
+    assert several(searched, None) == [2]
+    with pytest.raises(ConfigError, match=r"which=refit: "):
+        several(searched, "refit,0")
 
 
 def test_an_ensemble_made_without_the_best_trial_is_outdated(searched: Config) -> None:
@@ -166,30 +170,33 @@ TWO = {2: 0.5, 0: 0.5}
 
 
 @pytest.mark.parametrize(
-    ("members", "scores", "refit", "is_it"),
+    ("members", "scores", "is_it"),
     [
-        (TWO, {"loss": 0.1}, RefitConfig(), True),
-        (TWO, {"loss": 0.2}, RefitConfig(), True),
-        (TWO, {"loss": 0.21}, RefitConfig(), False),
-        (TWO, {"rmse": 0.1}, RefitConfig(), False),
-        ({2: 1.0}, {"loss": 0.1}, RefitConfig(), False),
-        (TWO, {"loss": 0.1}, RefitConfig(trial=2), False),
-        (TWO, {"loss": 0.1}, RefitConfig(members=RefitMembers.none), False),
+        (TWO, {"loss": 0.1}, True),
+        (TWO, {"loss": 0.2}, True),
+        (TWO, {"loss": 0.21}, False),
+        (TWO, {"rmse": 0.1}, False),
+        ({2: 1.0}, {"loss": 0.1}, False),
     ],
 )
 def test_the_ensemble_is_refitted_where_it_is_the_best(
-    searched: Config,
-    members: dict[int, float],
-    scores: dict[str, float],
-    refit: RefitConfig,
-    is_it: bool,
+    searched: Config, members: dict[int, float], scores: dict[str, float], is_it: bool
 ) -> None:
-    config = replace(is_ensemble(searched, members, **scores), refit=refit)
-    files = StudyFiles(Path(config.study.dir) / "s")
-    record = read_study(files.path)
-    assert ensemble_to_refit(record, config, files.path) == (record.ensemble if is_it else None)
+    is_ensemble(searched, members, **scores)
+    files = StudyFiles(Path(searched.study.dir) / "s")
+
+    def winner(which: str | None = None) -> object:
+        found = choose_winner(searched, parse_which(which), "refit")[1]
+        return found.number if isinstance(found, TrialRecord) else "ensemble"
+
+    assert winner() == ("ensemble" if is_it else 2)
+    assert winner("ensemble") == "ensemble", "it is asked for"
+    assert [winner("best"), winner("0")] == [2, 0]
+    for which in ("refit", "0,2"):
+        with pytest.raises(ConfigError, match=rf"which={which}: refit trains one trial or the"):
+            winner(which)
     files.ensemble.unlink()
-    assert ensemble_to_refit(record, config, files.path) is None
+    assert ensemble_to_refit(read_study(files.path), files.path) is None
 
 
 def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config) -> None:
@@ -197,7 +204,7 @@ def test_an_ensemble_is_what_every_command_takes_before_a_trial(searched: Config
     assert meant(searched) == "refit.pt"
     (Path(searched.study.dir) / "s" / "refit.pt").unlink()
     assert meant(searched) == "ensemble.pt"
-    assert meant(searched, trial=0) == NAMED
+    assert meant(searched, "0") == NAMED
 
 
 def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
@@ -220,18 +227,18 @@ def test_a_refit_of_other_members_is_outdated(searched: Config) -> None:
 )
 def test_a_trial_without_a_value_is_refused(number: int, why: str) -> None:
     study = StudyConfig(name="s")
-    assert find_model_trial(record_from_events(events()), study, "refit.trial").number == 2
+    assert find_model_trial(record_from_events(events()), study).number == 2
     with pytest.raises(ConfigError) as caught:
-        find_model_trial(record_from_events(events()), study, "refit.trial", number)
-    rest = "Those with a value, best first: 2, 1, 0; leave refit.trial out for trial 2, the best."
-    assert str(caught.value) == f"refit.trial={number}: {why}. {rest}"
+        find_model_trial(record_from_events(events()), study, number)
+    rest = "Those with a value, best first: 2, 1, 0; write which=best for trial 2."
+    assert str(caught.value) == f"which={number}: {why}. {rest}"
 
 
 def test_a_study_of_which_nothing_has_ended_says_how_to_go_on() -> None:
     with pytest.raises(ConfigError, match=r"ended with a value yet \(3 running\).* resume study"):
-        find_model_trial(record_from_events(events()[:7]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(record_from_events(events()[:7]), StudyConfig(name="s"))
     with pytest.raises(ConfigError, match=r"value yet \(it has none\)"):
-        find_model_trial(record_from_events([]), StudyConfig(name="s"), "refit.trial")
+        find_model_trial(record_from_events([]), StudyConfig(name="s"))
 
 
 @pytest.mark.parametrize(

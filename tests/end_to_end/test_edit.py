@@ -110,7 +110,7 @@ def test_status_report_and_mlflow_show_the_edits(
     assert shown.count("edited 20") == 5
     assert "space.lr.low: 0.1 → 0.5; space.lr.high: 0.2 → 0.9" in shown
     page = Path("studies/edited/report.html").read_text()
-    assert "space.wd: added, {low: 0.0, high: 1.0}, earlier trials had 0.0" in page
+    assert "space.wd: added, 0.0..1.0, earlier trials had 0.0" in page
     tag = told.records.parent().data.tags["automl.edits"]
     assert len(tag.splitlines()) == 5
     assert "space.lr.low: 0.1 → 0.5" in tag
@@ -120,7 +120,7 @@ def test_status_report_and_mlflow_show_the_edits(
     ("words", "message"),
     [
         ((), "nothing changes"),
-        (("training.epochs=3",), "study.new_name=… training.epochs=…"),
+        (("training.epochs=3",), "name=… training.epochs=…"),
         (("study.metric=val_auc",), "Begin a study like this one"),
         (("space.lr.low=3",), "low=3.0 is above high=0.9"),
         (("~space.lr", "~space.wd"), "the space would be empty"),

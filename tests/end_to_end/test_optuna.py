@@ -49,7 +49,7 @@ def given(folder: Path, number: int) -> list[dict[str, object]]:
 def test_it_goes_on_after_a_kill_and_all_is_done(ended: Done) -> None:
     assert (ended.code, ended.stderr) == (0, "")
     assert f"asks: 1 finished, {N_TRIALS - 1} pruned" in ended.stdout
-    assert "  lr: {low: 1e-05, high: 0.1, log: true}\n" in ended.stdout
+    assert "  lr: log:1e-05..0.1\n" in ended.stdout
     assert "  # its range depends on the other values" in ended.stdout
 
 

@@ -46,7 +46,7 @@ def test_a_running_sweep_does_what_commands_ask_for(program: Program, call: Call
     assert "trial " in ask("enqueue", "params={x: 0.25}").stdout
     refused = ask("enqueue", "params={x: 7.0}")
     assert refused.code == 2
-    assert "params.x=7.0: must be numbers from 0.0 to 1.0 (space.x)" in refused.stderr
+    assert "params.x=7.0: must be numbers 0.0..1.0 (space.x)" in refused.stderr
     assert "outside=true" in refused.stderr
     far = ask("enqueue", "params={x: 7.0}", "outside=true")
     number = int(far.stdout.split()[1].rstrip(":"))

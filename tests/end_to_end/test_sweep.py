@@ -107,7 +107,7 @@ def test_settings_are_read_and_make_no_columns(records: Records, module_program:
     assert {key for run in records.runs() for key in run.data.params} == set(records.params()[0])
     note = parent.data.tags["mlflow.note.content"]
     assert "minimizes `val_loss`" in note
-    assert "| lr | 1e-09 to 1e+30, log |" in note
+    assert "| lr | log:1e-09..1e+30 |" in note
     client = MlflowClient(f"sqlite:///{module_program.folder / 'mlflow.db'}")
     artifacts = client.list_artifacts(parent.info.run_id)
     assert {artifact.path for artifact in artifacts} == {"config.yaml", "report.html"}
@@ -170,7 +170,7 @@ def test_artifacts_load_and_the_model_predicts(records: Records, module_program:
 @pytest.fixture(scope="module")
 def served(swept: Done, module_program: Program) -> Iterator[Running]:
     """`python -m automl ui`, which has said its address."""
-    running = module_program.start("ui", f"ui.port={free_port()}")
+    running = module_program.start("ui", f"port={free_port()}")
     running.wait_until(lambda: "(Ctrl-C ends it)\n" in running.stdout, "its address")
     yield running
     _end_politely(running)

@@ -26,7 +26,7 @@ def bucket(
 
 
 def test_a_trial_goes_on_elsewhere_from_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
-    StudyConfig(checkpoints=bucket.url)
+    StudyConfig(checkpoint_copies=bucket.url)
     stored = CheckpointStore(bucket.url, "1234")
     stored.check()
     first, second, third = (spec_of(tmp_path / name, n) for n, name in enumerate("aba", start=1))

@@ -216,7 +216,7 @@ def test_a_place_that_is_gone_breaks_the_sweep_off(stored: CheckpointStore, tmp_
 )
 def test_an_address_that_cannot_be_is_refused_and_no_secret_repeated(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as refused:
-        StudyConfig(checkpoints=url)
+        StudyConfig(checkpoint_copies=url)
     assert "hunter2" not in str(refused.value)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from automl.commands import list as list_command
 from automl.commands import report, status, trials
 from automl.commands.command_call import CommandCall
-from automl.config import Config, StatusConfig, StudyConfig
+from automl.config import CommandArguments, Config, StudyConfig
+from automl.config.command_arguments import StatusArguments
 from automl.terminal.machine_output import machine_output
 
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
@@ -52,9 +53,9 @@ def ask_all(folder: Path, name: str) -> Answers:
 
 def ask_trial(folder: Path, name: str, number: int) -> dict[str, Any]:
     """Return what `status` says of one trial."""
-    config = Config(study=StudyConfig(name=name), status=StatusConfig(trial=number))
+    config = Config(study=StudyConfig(name=name))
     with chdir(folder):
-        return answer(status.run, config)
+        return answer(status.run, config, StatusArguments(trial=number))
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,13 @@ def read_page(folder: Path, name: str) -> Page:
     return Page({row["trial"]: row for row in rows}, {word: int(n) for n, word in words})
 
 
-def answer(run: Callable[[CommandCall], int], config: Config) -> dict[str, Any]:
+def answer(
+    run: Callable[[CommandCall], int], config: Config, arguments: CommandArguments | None = None
+) -> dict[str, Any]:
     """Return the answer of a command for programs."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(io.StringIO()), machine_output():
-        assert run(CommandCall(config)) == 0
+        assert run(CommandCall(config, arguments=arguments)) == 0
     found: dict[str, Any] = json.loads(out.getvalue() or "{}")
     return found
 

@@ -68,10 +68,10 @@ def test_an_objective_is_told_what_its_value_is_called() -> None:
 @pytest.mark.parametrize(
     ("choices", "kind", "line"),
     [
-        ([1e-4, 0.1], "called", 'space={\'x\': {"low": 0.0001, "high": 0.1, "log": True}}'),
-        ([0.1, 1e-4], "builtin", "space.x='{low: 0.0001, high: 0.1, log: true}'"),
-        ([-5.0, 5.0], "called", "space={'x': (-5.0, 5.0)}"),
-        ([0.0, 0.5], "builtin", "space.x='{low: 0.0, high: 0.5}'"),
+        ([1e-4, 0.1], "called", "space={'x': 'log:0.0001..0.1'}"),
+        ([0.1, 1e-4], "builtin", "space.x=log:0.0001..0.1"),
+        ([-5.0, 5.0], "called", "space={'x': '-5.0..5.0'}"),
+        ([0.0, 0.5], "builtin", "space.x=0.0..0.5"),
         ([0.1, 0.2], "builtin", None),
         ([32, 512], "builtin", None),
         ([1e-4, 1e-2, 1.0], "builtin", None),

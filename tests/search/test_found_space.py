@@ -97,10 +97,10 @@ def test_the_yaml_says_what_the_values_decide() -> None:
     assert list(
         fold(*trials, {"n": RangeDomain(1, 3), "b": RangeDomain(0, 1), "lr": LR}).lines()
     ) == [
-        "n: {low: 1, high: 3}",
-        "b: {low: 0, high: 3}  # its range depends on the other values",
-        '"odd name": {low: 0.0, high: 1.0, step: 0.25}  # in 3 of 4 trials',
-        "lr: {low: 1e-05, high: 0.1, log: true}  # in 1 of 4 trials",
+        "n: 1..3",
+        "b: 0..3  # its range depends on the other values",
+        '"odd name": 0.0..1.0/0.25  # in 3 of 4 trials',
+        "lr: log:1e-05..0.1  # in 1 of 4 trials",
     ]
 
 

@@ -58,8 +58,8 @@ def test_steps_are_exact_to_their_end() -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"low": 0.1, "high": 0.2}, "space.x: sampler=grid needs a step ({low: 0.1, high: 0.2"),
-        ({"low": 1, "high": 8, "log": True}, "space.x: sampler=grid needs a step"),
+        ({"low": 0.1, "high": 0.2}, "space.x=0.1..0.2: sampler=grid needs a step (0.1..0.2/STEP)"),
+        ({"low": 1, "high": 8, "log": True}, "space.x=log:1..8: sampler=grid needs a step"),
         ({"low": 0, "high": 10**9}, "space.x: 1000000001 values are too many for sampler=grid"),
     ],
 )

@@ -168,8 +168,8 @@ def test_what_is_written_wins_and_each_difference_is_said_once(asking: Asking) -
         assert given["kind"] == "sgd"
         assert list(study.suggester.differences()) == (
             [
-                "space.lr is numbers from 0.5 to 0.6, and counts; the objective asks for numbers "
-                "from 1e-05 to 0.1",
+                "space.lr is numbers 0.5..0.6, and counts; the objective asks for numbers "
+                "log:1e-05..0.1",
                 "space.kind is fixed to sgd, and counts; the objective asks for one of sgd, adam",
                 "space.width is written, and there are trials that do not ask for it",
             ]
@@ -285,7 +285,7 @@ def test_another_kind_of_values_is_refused_and_the_journal_stays_whole(
     study = asking.open()
     run(study, 1, {"x": LR})
     trial = ask(study).number
-    with pytest.raises(ConfigError, match=r"^suggest 'x': whole numbers from 1 to 8, where trials"):
+    with pytest.raises(ConfigError, match=r"^suggest 'x': whole numbers 1\.\.8, where trials"):
         study.suggest(ParamQuestion(trial, "x", DEPTH))
     with pytest.raises(ConfigError, match="low=2 is above high=1"):
         study.suggest(ParamQuestion(trial, "y", {"low": 2, "high": 1}))

@@ -19,10 +19,11 @@ from automl.commands.models.which_model import (
     open_model,
     outdated_model_note,
 )
-from automl.config import Config, DataKind, WhichModel
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config import Config, DataKind
+from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.data.scoring.evaluation import (
+    N_RESAMPLES,
     EvaluationRows,
     ScoredRows,
     open_evaluation,
@@ -95,7 +96,7 @@ def rows_learned_from(refitted: RefitFacts | None, kind: RowsKind) -> bool:
 
 
 def scorable_models(
-    models: Sequence[TableModel], evaluation: EvaluationRows, config: Config
+    models: Sequence[TableModel], evaluation: EvaluationRows, config: Config, *, asks_refit: bool
 ) -> tuple[list[TableModel], str]:
     """Return the models that have not learned from the rows, and a note on the model that has.
     Raises KnownRowsError where that model was asked for."""
@@ -103,23 +104,23 @@ def scorable_models(
     if known_model is None:
         return list(models), ""
     assert known_model.refitted is not None
-    note = known_rows_note(known_model.refitted, config)
+    note = known_rows_note(known_model.refitted, config, asks_refit=asks_refit)
     return [model for model in models if model is not known_model], note
 
 
-def known_rows_note(refitted: RefitFacts, config: Config) -> str:
+def known_rows_note(refitted: RefitFacts, config: Config, *, asks_refit: bool) -> str:
     """Return a note on a refit that has learned from the rows. Raises KnownRowsError where it was
     asked for."""
     remedy = "data.test=FILE"
     if config.data.kind is DataKind.python:
         remedy = f'as part "test" of {config.data.source}'
     note = (
-        f"{REFIT_MODEL_FILE} was trained on these rows, too (refit.rows={refitted.rows}): give "
+        f"{REFIT_MODEL_FILE} was trained on these rows, too (rows={refitted.rows}): give "
         f"rows that came "
         f"later, {remedy}, to score it"
     )
-    if config.evaluate.model is WhichModel.refit:
-        raise KnownRowsError(f"evaluate.model=refit: {note}, or refit with fewer rows.")
+    if asks_refit:
+        raise KnownRowsError(f"which=refit: {note}, or refit with fewer rows.")
     return note
 
 
@@ -164,12 +165,14 @@ def score_models(
     choices: Sequence[ModelChoice],
     judge: Judge = EvaluationRows.judged,
     at: Callable[[str], None] = lambda stage: None,
+    *,
+    asks_refit: bool = False,
 ) -> ScoringResult:
     """Return the scores of the models; `at` is called with the name of each stage. Raises
-    AutoMLError."""
+    AutoMLError; `asks_refit` makes a refit that knows the rows an error, and not a note."""
     if config.data.kind is DataKind.python:
-        return _score_arrays(config, record, choices)
-    return _score_table(config, record, choices, judge, at)
+        return _score_arrays(config, record, choices, asks_refit=asks_refit)
+    return _score_table(config, record, choices, judge, at, asks_refit=asks_refit)
 
 
 def _score_table(
@@ -178,6 +181,8 @@ def _score_table(
     choices: Sequence[ModelChoice],
     judge: Judge,
     at: Callable[[str], None],
+    *,
+    asks_refit: bool,
 ) -> ScoringResult:
     at("reading the table")
     own_test = record.settings.get("data.test")
@@ -185,7 +190,7 @@ def _score_table(
     models = _with_compared_model(
         [open_model(config, choice) for choice in choices], record, config
     )
-    models, left_out = scorable_models(models, table, config)
+    models, left_out = scorable_models(models, table, config, asks_refit=asks_refit)
     check_same_table(table.dataset, models, config)
     repeats_note = _repeats_note(table, config)
     outputs = []
@@ -213,7 +218,7 @@ def _score_table(
         thresholds={
             model.name: _threshold(model.predictor, out, table) for model, out in outputs_by_model
         },
-        n_resamples=config.evaluate.n_resamples,
+        n_resamples=N_RESAMPLES,
         seed=config.study.seed,
     )
     notes = (left_out, *(outdated_model_note(config, model) for model in models), repeats_note)
@@ -240,7 +245,7 @@ def _outputs(model: TableModel, table: EvaluationRows) -> Floats:
 
 
 def _score_arrays(
-    config: Config, record: StudyRecord, choices: Sequence[ModelChoice]
+    config: Config, record: StudyRecord, choices: Sequence[ModelChoice], *, asks_refit: bool
 ) -> ScoringResult:
     from automl.data.load import refuse_table_settings
     from automl.objectives.user_data.evaluation import open_array_evaluation
@@ -251,14 +256,14 @@ def _score_arrays(
     trials = {choice.trial.number: model for choice, model in opened if choice.trial is not None}
     refits = {m.refitted.trial: m for _, m in opened if m.refitted is not None}
     if refits and not trials:  # a refit is compared with the trial that it repeats
-        trial = find_model_trial(record, config.study, "refit.trial", next(iter(refits)))
+        trial = find_model_trial(record, config.study, next(iter(refits)))
         choice = ModelChoice(best_checkpoint_file(study_path(config.study), trial), trial)
         trials[trial.number] = open_array_model(config, choice)
     named = {trial_name(number): model for number, model in trials.items()}
     named |= {refit_name(number): model for number, model in refits.items()}
     check_same_arrays(user_rows.facts, named, config)
     notes = [
-        known_rows_note(model.refitted, config)
+        known_rows_note(model.refitted, config, asks_refit=asks_refit)
         for model in refits.values()
         if model.refitted is not None and rows_learned_from(model.refitted, user_rows.judged.kind)
     ]
@@ -267,7 +272,7 @@ def _score_arrays(
         user_rows.judged,
         {number: user_rows.outputs(model) for number, model in trials.items()},
         refit=None if refit is None else (refit[0], user_rows.outputs(refit[1])),
-        n_resamples=config.evaluate.n_resamples,
+        n_resamples=N_RESAMPLES,
         seed=config.study.seed,
     )
     return ScoringResult(event, f"of {config.data.source}", notes=tuple(notes))
@@ -285,7 +290,7 @@ def _with_compared_model(
     if first.is_ensemble and first.refitted is not None and ensemble.exists():
         return [*models, open_model(config, ModelChoice(ensemble, None, is_ensemble=True))]
     number = None if first.is_ensemble else first.trial
-    trial = find_model_trial(record, config.study, "refit.trial", number)
+    trial = find_model_trial(record, config.study, number)
     file = best_checkpoint_file(path, trial)
     return [*models, open_model(config, ModelChoice(file, trial))]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,13 @@ from automl.commands.models.evaluation_scores import check_same_table, rows_lear
 from automl.commands.models.served_package import ServedPackage
 from automl.commands.models.which_model import TableModel
 from automl.config import Config
-from automl.config.commands import ALL_ROWS
-from automl.data.scoring.evaluation import EvaluationRows, bootstrap_difference, bootstrap_metrics
+from automl.config.command_arguments import ALL_ROWS, EvaluateArguments
+from automl.data.scoring.evaluation import (
+    N_RESAMPLES,
+    EvaluationRows,
+    bootstrap_difference,
+    bootstrap_metrics,
+)
 from automl.data.scoring.metrics import make_predictions
 from automl.data.tables.table_sources import plain_frame, raw_rows, records_of_rows
 from automl.export.onnx_scores import NotComparableError, score_export
@@ -76,12 +80,10 @@ def score_on_unseen(
     for event in reversed(read_study(study_path(config.study)).evaluations):
         if event.digest == evaluation.digest and model.name in event.scores:
             return event
-    trials = [] if model.is_ensemble else [model.trial]
-    evaluate_config = replace(config.evaluate, trials=trials, model=model.which)
+    repeated = "" if model.refitted is None or model.is_ensemble else f",{model.trial}"
+    arguments = EvaluateArguments(which=f"{model.which.text}{repeated}")
     # `register` delivers the scores to MLflow with the runs, right after.
-    return evaluate_models(
-        replace(config, evaluate=evaluate_config), lambda line: None, show=False, to_mlflow=False
-    )
+    return evaluate_models(config, arguments, lambda line: None, show=False, to_mlflow=False)
 
 
 def compare_with_champion(
@@ -104,7 +106,7 @@ def compare_with_champion(
         name: make_predictions(data.task, found.outputs, y, *scale, data.loss, found.threshold)
         for name, found in scored.items()
     }
-    samples = bootstrap_metrics(predictions, config.evaluate.n_resamples, config.study.seed)
+    samples = bootstrap_metrics(predictions, N_RESAMPLES, config.study.seed)
     scores = {name: predicted.scored() for name, predicted in predictions.items()}
     metric = judged_metric(config.study.leading_metric, scores["new"])
     if not all(math.isfinite(values[metric]) for values in scores.values()):

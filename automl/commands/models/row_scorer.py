@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from automl.config import DevicesConfig
+from automl.config import DevicesConfig, DevicesKind
 from automl.devices.device_reading import DeviceSnapshot
 from automl.devices.device_selection import is_same_device
-from automl.errors import AutoMLError, ConfigError
+from automl.errors import AutoMLError
 from automl.in_trial.reports.outcomes import is_out_of_memory
 from automl.record.texts import fit_line
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     ReadFunction: TypeAlias = Callable[[Frame], Any]
     """Makes of raw rows what is scored."""
 
-CPU, AUTO = "cpu", "auto"
 GPU_START_SECONDS = 5.0
 """Seconds that a GPU may take before it computes anything: CUDA's context, its kernels."""
 NEEDED_FREE_BYTES = 2**30
@@ -146,26 +145,21 @@ class RowScorer:
 
 def make_scorer(
     predictor: Predictor,
-    device: str,
     devices: DevicesConfig,
     *,
     now: Callable[[], float],
     say: Callable[[str], None],
     read: ReadFunction,
 ) -> RowScorer:
-    """Return the scorer of a model, by `predict.device`. `read` encodes raw rows. Raises
-    ConfigError for a device that does not exist."""
-    if device == AUTO:
-        find = (lambda: roomiest_gpu(devices)) if predictor.has_network else None
+    """Return the scorer of a model, on the CPU or on a GPU that `devices` may use. `read` encodes
+    raw rows."""
+    takes_gpu = predictor.has_network and devices.kind is not DevicesKind.host
+    find = (lambda: roomiest_gpu(devices)) if takes_gpu else None
 
-        def on(gpu: str) -> ScoreFunction:
-            return predictor.copied_to(gpu).scores
+    def on(gpu: str) -> ScoreFunction:
+        return predictor.copied_to(gpu).scores
 
-        return RowScorer(predictor.scores, on, find, now=now, say=say, read=read)
-    if device != CPU:
-        _refuse_absent(predictor, device)
-    score = predictor.to(device).scores
-    return RowScorer(score, lambda _: score, None, now=now, say=say, read=read)
+    return RowScorer(predictor.scores, on, find, now=now, say=say, read=read)
 
 
 def roomiest_gpu(devices: DevicesConfig) -> str | None:
@@ -209,16 +203,3 @@ def roomiest_device(devices: Sequence[DeviceSnapshot], uuids: Sequence[str]) -> 
         return None
     best = max(candidates, key=lambda device: device.free_bytes)
     return f"cuda:{numbers[best.address]}"
-
-
-def _refuse_absent(predictor: Predictor, device: str) -> None:
-    key = f"predict.device={device}"
-    if not predictor.has_network:
-        raise ConfigError(f"{key}: the model is no network, and computes on the CPU: leave it out.")
-    from automl.models.cuda_uuids import cuda_uuids
-
-    n_gpus = len(cuda_uuids())
-    number = int(device.partition(":")[2] or 0)
-    if number >= n_gpus:
-        available = f"cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "no GPU"
-        raise ConfigError(f"{key}: torch sees {available} here: leave it out, or take another.")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from automl.commands import export
 from automl.commands.command_call import CommandCall
-from automl.commands.models.which_model import ModelChoice, TableModel
+from automl.commands.models.which_model import TableModel
 from automl.config import Config, ExportFormat
-from automl.errors import AutoMLError, ConfigError
+from automl.config.command_arguments import ExportArguments
+from automl.errors import AutoMLError
 from automl.record.studies import study_path
 from automl.record.study_files import StudyFiles
 from automl.record.texts import parse_json
@@ -30,38 +31,25 @@ class ServedPackage:
         return str(self.schema["digest"])
 
 
-def refuse_unservable_format(config: Config) -> None:
-    """Raise ConfigError for a format that cannot be served; `export` itself checks the model."""
-    if config.export.format is not ExportFormat.onnx:
-        raise ConfigError(
-            f"export.format={config.export.format.value}: a registered model is served by ONNX "
-            "Runtime: leave export.format out."
-        )
-
-
-def make_package(config: Config, model: TableModel, choice: ModelChoice) -> ServedPackage:
-    """Return the export of the model; it is made if there is none. Raises AutoMLError."""
-    folder = package_folder(config, model.name)
+def make_package(config: Config, model: TableModel, to: str | None) -> ServedPackage:
+    """Return the export of the model in the folder `to` (None: the study's own); it is made if
+    there is none. Raises AutoMLError."""
+    folder = package_folder(config, model.name, to)
     existing = find_package(folder, model.file)
     if existing is not None:
         return existing
-    export_config = replace(
-        config.export,
-        trial=None if choice.trial is None else choice.trial.number,
-        model=model.which,
-        tune=False,  # the fastest format may be one that cannot be served
-    )
-    export.run(CommandCall(replace(config, export=export_config)))
+    arguments = ExportArguments(which=model.which.text, to=to)
+    export.run(CommandCall(config, arguments=arguments))
     package = find_package(folder, model.file)
     if package is None:
         raise AutoMLError(f"{folder}: has changed while it was looked at: register again.")
     return package
 
 
-def package_folder(config: Config, model: str) -> Path:
+def package_folder(config: Config, model: str, to: str | None) -> Path:
     """Return the folder of the export of the model with this name, which may not exist yet."""
     default_folder = StudyFiles(study_path(config.study)).export(model, ExportFormat.onnx.value)
-    return Path(config.export.to or default_folder).expanduser()
+    return Path(to or default_folder).expanduser()
 
 
 def find_package(folder: Path, file: Path) -> ServedPackage | None:

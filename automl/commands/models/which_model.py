@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automl.config import (
-    Config,
-    DataKind,
-    ObjectiveKind,
-    StudyConfig,
-    WhichModel,
-    check_setting,
+from automl.config import Config, DataKind, ObjectiveKind, StudyConfig, check_setting
+from automl.config.which_models import (
+    ENSEMBLE,
+    REFIT,
+    WHICH_FORMS_TEXT,
+    ModelKind,
+    NamedModel,
+    WhichModels,
+    which_trials,
 )
 from automl.errors import AutoMLError, ConfigError
 from automl.models.family import NetworkBuilder, family_of
@@ -28,6 +30,7 @@ from automl.record.study_directory import study_command
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.trial_record import TrialRecord
+from automl.running.prepare.refit_task import RefitWinner, ensemble_to_refit
 from automl.trial import (
     ENSEMBLE_NAME,
     CheckpointKind,
@@ -72,11 +75,11 @@ class TableModel:
     """Whether it is the ensemble, or its refit."""
 
     @property
-    def which(self) -> WhichModel:
-        """The value of `export.model` and its like that means this model."""
+    def which(self) -> WhichModels:
+        """The value of `which=` that means this model."""
         if self.refitted is not None:
-            return WhichModel.refit
-        return WhichModel.ensemble if self.is_ensemble else WhichModel.trial
+            return REFIT
+        return ENSEMBLE if self.is_ensemble else which_trials(self.trial)
 
     @property
     def name(self) -> str:
@@ -89,100 +92,130 @@ class TableModel:
 # --- choosing -------------------------------------------------------------------------------------
 
 
-def with_named_trial(config: Config, command: str) -> Config:
-    """Return the config with the trial that `which` means in the settings of the command. Raises
-    ConfigError."""
-    if config.which is None:
-        return config
-    settings, record = getattr(config, command), read_study(study_path(config.study))
-    name, named = (
-        ("trials", settings.trials) if command == "evaluate" else ("trial", settings.trial)
+def choose_model(config: Config, which: WhichModels, command: str) -> ModelChoice:
+    """Return the one model that `which` names: without it the refit, else the ensemble, else the
+    best trial. An ensemble that is named and does not exist yet is made. Raises AutoMLError."""
+    _refuse_unknown_models(config, command)
+    named = _single(which, command) or _winner(config.study)
+    return _choose_one(config, read_study(study_path(config.study)), named)
+
+
+def find_model_file(study: StudyConfig, which: WhichModels) -> Path:
+    """Return the file of the one model that `which` names, of a study with any objective. Raises
+    ConfigError, also for an ensemble that does not exist yet."""
+    named = _single(which, "load") or _winner(study)
+    if named.kind is ModelKind.ENSEMBLE and not StudyFiles(study_path(study)).ensemble.exists():
+        raise ConfigError(
+            f"which=ensemble: study {study.name} has none yet; make it first: "
+            f"{study_command('evaluate', study)} which=ensemble"
+        )
+    return _existing_model(study, read_study(study_path(study)), named).file
+
+
+def _single(which: WhichModels, command: str) -> NamedModel | None:
+    """Return the only model that `which` names; None: it names none. Raises ConfigError."""
+    rule = f"{command} takes one model; evaluate compares several."
+    check_setting(len(which.models) < 2, "which", which.text, rule)
+    return next(iter(which.models), None)
+
+
+def choose_models(config: Config, which: WhichModels) -> list[ModelChoice]:
+    """Return the models that `which` names for `evaluate`: the refit first, then the ensemble, then
+    trials, the best of the study before the others. Raises AutoMLError."""
+    _refuse_unknown_models(config, "evaluate", takes_arrays=True)
+    record = read_study(study_path(config.study))
+    if not which.models:
+        find_model_trial(record, config.study)  # the refit is compared with a trial
+    choices = [
+        _choose_one(config, record, named) for named in which.models or [_winner(config.study)]
+    ]
+    places = {trial.number: place for place, trial in enumerate(record.ranking())}
+
+    def place(choice: ModelChoice) -> tuple[int, bool]:
+        number = -1 if choice.trial is None else choice.trial.number
+        return places.get(number, -1 if choice.trial is None else len(places)), choice.is_ensemble
+
+    return [*{choice.file: choice for choice in sorted(choices, key=place)}.values()]
+
+
+def choose_winner(
+    config: Config, which: WhichModels, command: str
+) -> tuple[StudyRecord, RefitWinner]:
+    """Return the study's record, and the trial or the ensemble that `which` has `refit` train
+    again: without it the ensemble where it is no worse than the best trial. Raises AutoMLError."""
+    rule = (
+        f"{command} trains one trial or the ensemble again: write best, a trial's number, ensemble,"
+        " knee or a metric's name."
     )
-    rule = f"{command}.{name}={named} names a trial, too: leave one of them out."
-    check_setting(named in (None, []), "which", config.which, rule)
-    number = _find_which(record, config.study, config.which, f"{command}.{name}").number
-    value = [number] if command == "evaluate" else number
-    return replace(config, **{"which": None, command: replace(settings, **{name: value})})
+    named = next(iter(which.models), None)
+    is_trainable = len(which.models) < 2 and (named is None or named.kind is not ModelKind.REFIT)
+    check_setting(is_trainable, "which", which.text, rule)
+    path = study_path(config.study)
+    if named is not None and named.kind is ModelKind.ENSEMBLE:
+        _choose_one(config, read_study(path), named)
+        record = read_study(path)
+        assert record.ensemble is not None, "its file is there"
+        return record, record.ensemble
+    record = read_study(path)
+    if named is not None:
+        return record, _find_trial(record, config.study, named)
+    return record, ensemble_to_refit(record, path) or find_model_trial(record, config.study)
 
 
-def _find_which(record: StudyRecord, study: StudyConfig, which: str, key: str) -> TrialRecord:
-    """Return the trial that `which` means. Raises ConfigError, also for an empty front."""
-    kind, _, name = which.partition(":")
-    if kind == "trial":
-        return find_model_trial(record, study, key, int(name))
-    best, metrics = find_model_trial(record, study, key), record.metrics.metrics
-    if kind == "knee":
-        return best
+def _winner(study: StudyConfig) -> NamedModel:
+    """Return the model that is meant where none is named."""
+    files = StudyFiles(study_path(study))
+    if files.refit.exists():
+        return NamedModel(ModelKind.REFIT)
+    return NamedModel(ModelKind.ENSEMBLE if files.ensemble.exists() else ModelKind.BEST)
+
+
+def _choose_one(config: Config, record: StudyRecord, named: NamedModel) -> ModelChoice:
+    is_ensemble = named.kind is ModelKind.ENSEMBLE
+    if is_ensemble and not StudyFiles(study_path(config.study)).ensemble.exists():
+        from automl.commands.ensemble import make_study_ensemble  # loads numpy and Optuna
+
+        make_study_ensemble(config)
+    return _existing_model(config.study, record, named)
+
+
+def _existing_model(study: StudyConfig, record: StudyRecord, named: NamedModel) -> ModelChoice:
+    path = study_path(study)
+    files = StudyFiles(path)
+    if named.kind is ModelKind.ENSEMBLE:
+        return ModelChoice(files.ensemble, None, is_ensemble=True)
+    if named.kind is ModelKind.REFIT:
+        if not files.refit.exists():
+            raise ConfigError(
+                f"which=refit: {files.refit} is not there yet; make it first: "
+                f"{study_command('refit', study)}"
+            )
+        return ModelChoice(files.refit, None)
+    trial = _find_trial(record, study, named)
+    return ModelChoice(best_checkpoint_file(path, trial), trial)
+
+
+def _find_trial(record: StudyRecord, study: StudyConfig, named: NamedModel) -> TrialRecord:
+    """Return the trial that is named by its number or a metric, or the best. Raises ConfigError,
+    also for an empty front."""
+    found = find_model_trial(record, study, named.number)
+    if named.metric is None:
+        return found
+    metrics, name = record.metrics.metrics, named.metric
     metric = next((metric for metric in metrics if metric.name == name), None)
     known = ", ".join(metric.name for metric in metrics)
-    check_setting(metric is not None, "which", which, f"study.metric names no {name}: {known}.")
+    rule = f"study.metric names no {name}: {known}. For other models {WHICH_FORMS_TEXT}."
+    check_setting(metric is not None, "which", named.word, rule)
     assert metric is not None
     values = {t.number: t.values.get(name, t.value or 0.0) for t in record.front()}
     return min(record.front(), key=lambda trial: metric.key(values[trial.number]))
 
 
-def choose_model(config: Config, command: str) -> ModelChoice:
-    """Return the model that `export.model` and `export.trial`, or those of another command, mean.
-    Raises ConfigError.
-
-    If they name none it is the refit, else the ensemble, else the best trial.
-    """
-    _refuse_unknown_models(config, command)
-    config = with_named_trial(config, command)
-    settings = getattr(config, command)
-    which, number = settings.model, settings.trial
-    if which in (WhichModel.refit, WhichModel.ensemble) and number is not None:
-        raise ConfigError(
-            f"{command}.model={which.value} {command}.trial={number}: give one of them. A refit is "
-            f"of what was refitted, an ensemble of several trials."
-        )
-    path = study_path(config.study)
-    which_model = _resolve_auto(which, StudyFiles(path), named=number is not None)
-    if which_model is not WhichModel.trial:
-        return _choose_refit_or_ensemble(config, command, which_model)
-    trial = find_model_trial(read_study(path), config.study, f"{command}.trial", number)
-    return ModelChoice(best_checkpoint_file(path, trial), trial)
-
-
-def choose_models(config: Config) -> list[ModelChoice]:
-    """Return the models that `evaluate.model` and `evaluate.trials` mean: the refit first, then
-    trials, the best of the study before the others. Raises ConfigError."""
-    _refuse_unknown_models(config, "evaluate", takes_arrays=True)
-    config = with_named_trial(config, "evaluate")
-    path, numbers = study_path(config.study), config.evaluate.trials
-    record, files = read_study(path), StudyFiles(path)
-    which_model = _resolve_auto(config.evaluate.model, files, named=bool(numbers))
-    is_trial = which_model is WhichModel.trial
-    found = [] if is_trial else [_choose_refit_or_ensemble(config, "evaluate", which_model)]
-    best = find_model_trial(record, config.study, "evaluate.trials")
-    if not is_trial and not numbers:
-        return found
-    named_trials = [
-        find_model_trial(record, config.study, "evaluate.trials", number) for number in numbers
-    ]
-    places = {trial.number: place for place, trial in enumerate(record.ranking())}
-    named_trials.sort(key=lambda trial: places.get(trial.number, len(places)))
-    return found + [
-        ModelChoice(best_checkpoint_file(path, trial), trial) for trial in named_trials or [best]
-    ]
-
-
-def _resolve_auto(which: WhichModel, files: StudyFiles, *, named: bool) -> WhichModel:
-    """Return the model that is meant, with `auto` resolved; `named` says that a trial is named."""
-    if which is not WhichModel.auto:
-        return which
-    if not named and files.refit.exists():
-        return WhichModel.refit
-    if not named and files.ensemble.exists():
-        return WhichModel.ensemble
-    return WhichModel.trial
-
-
 def find_model_trial(
-    record: StudyRecord, study: StudyConfig, key: str, number: int | None = None
+    record: StudyRecord, study: StudyConfig, number: int | None = None
 ) -> TrialRecord:
-    """Return the best trial, or the trial with the number that the setting `key` has, which must
-    have a value. Raises ConfigError."""
+    """Return the best trial, or the trial with the number, which must have a value. Raises
+    ConfigError."""
     best = record.best()
     if best is None:
         counts = ", ".join(f"{n} {state.value}" for state, n in record.counts().items() if n)
@@ -197,9 +230,9 @@ def find_model_trial(
     found = record.trials.get(number)
     if found is None or found.value is None:
         raise ConfigError(
-            f"{key}={number}: {_why_not(found, study)}. Those with a value, best first: "
-            f"{_listed(trial.number for trial in record.ranking())}; leave {key} out for trial "
-            f"{best.number}, the best."
+            f"which={number}: {_why_not(found, study)}. Those with a value, best first: "
+            f"{_listed(trial.number for trial in record.ranking())}; write which=best for trial "
+            f"{best.number}."
         )
     return found
 
@@ -217,7 +250,7 @@ def _refuse_empty_front(record: StudyRecord, study: StudyConfig, best: TrialReco
     raise ConfigError(
         f"study.name={study.name}: the front is empty, since no trial is within study.constraints; "
         f"trial {best.number} is the nearest ({beyond}). Go on with more trials, or take it all "
-        f"the same: which=trial:{best.number}"
+        f"the same: which={best.number}"
     )
 
 
@@ -231,19 +264,6 @@ def best_checkpoint_file(path: Path, trial: TrialRecord) -> Path:
             "trial."
         )
     return file
-
-
-def _choose_refit_or_ensemble(config: Config, command: str, which_model: WhichModel) -> ModelChoice:
-    """Return the choice of the refit, or of the ensemble. Raises ConfigError if its file is
-    missing."""
-    files = StudyFiles(study_path(config.study))
-    file = files.refit if which_model is WhichModel.refit else files.ensemble
-    if not file.exists():
-        raise ConfigError(
-            f"{command}.model={which_model.value}: {file} is not there yet; make it first: "
-            f"{study_command(which_model.value, config.study)}"
-        )
-    return ModelChoice(file, None, is_ensemble=which_model is WhichModel.ensemble)
 
 
 def _refuse_unknown_models(config: Config, command: str, *, takes_arrays: bool = False) -> None:
@@ -278,6 +298,15 @@ def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(listed[:_MAX_LISTED]) + more
 
 
+def as_searched(config: Config, record: StudyRecord) -> Config:
+    """Return the config without a test table that was given after the search: it serves for scores
+    only, and the rows were split when there was none."""
+    own_test = record.settings.get("data.test")
+    if own_test is None or config.data.test_path is None:
+        return config
+    return replace(config, data=replace(config.data, test=own_test))
+
+
 # --- opening --------------------------------------------------------------------------------------
 
 
@@ -295,7 +324,7 @@ def open_model(config: Config, choice: ModelChoice) -> TableModel:
     if predictor.refitted is None:
         raise AutoMLError(
             f"{choice.file}: does not say of which trial it is (an earlier version wrote it): make "
-            f"it again: {study_command('refit', config.study)}, or take a trial's own: model=trial"
+            f"it again: {study_command('refit', config.study)}, or take a trial's own: which=best"
         )
     refitted = predictor.refitted
     return TableModel(

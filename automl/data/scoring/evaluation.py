@@ -135,6 +135,9 @@ def _at_most(part: DatasetPart, n_rows: int) -> DatasetPart:
 
 
 CONFIDENCE = 0.95
+N_RESAMPLES = 1000
+"""Number of bootstrap samples that the intervals are computed from. With fewer than 100 the ends of
+a 95 % interval are seldom samples."""
 _CELLS_AT_ONCE = 2**20
 """Largest number of sample weights that are held at once, 8 bytes each."""
 
@@ -398,7 +401,6 @@ def validation_part(
     """
     if config.kind is DataKind.disc:
         return make_disc(config.n_validation, config.split_seed, DiscPart.validation), DISC_CLASSES
-    config = replace(config, split_to=None)
     from automl.data.split import split_rows
     from automl.data.tables.table_sources import load_digits_source, load_table_source
 

@@ -1,6 +1,6 @@
 """Tables before they are split, with their target decided: a file, or scikit-learn's digits.
 
-Nothing is learned of the columns here. Raw rows are handed out by `raw_rows`. `data.split_to=DIR`
+Nothing is learned of the columns here. Raw rows are handed out by `raw_rows`. `evaluate to=DIR`
 writes the parts of a table for other tools: `train.csv`, `validation.csv` and `test.csv`, and
 `left.csv` with the training rows that `data.sweep_rows` leaves out. Cells are as they were read,
 rows in the table's order.
@@ -272,7 +272,7 @@ def write_split(folder: Path, source: TableSource, split: RowSplit) -> None:
                 write_durably(path, text)
     except OSError as error:
         raise ConfigError(
-            f"data.split_to={folder}: cannot be written ({error.strerror}): name another folder."
+            f"to={folder}: cannot be written ({error.strerror}): name another folder."
         ) from error
 
 
@@ -292,6 +292,6 @@ def _holds_other_rows(path: Path) -> ConfigError:
     """Return the error for a file of that name, which may be a table of the user's, even
     `data.path` itself."""
     return ConfigError(
-        f"data.split_to={path.parent}: {path.name} is there and holds something else, which is "
+        f"to={path.parent}: {path.name} is there and holds something else, which is "
         "not written over: name another folder, or move that file away."
     )

@@ -372,7 +372,7 @@ def make_command_setup(
         config.execution.threads_per_trial,
         flags,
         inside,
-        refit=config.refit.of is not None,
+        refit=config.refit is not None,
         repeats=config.study.repeats,
         more_metrics=config.study.metrics.more_names,
     )

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from automl.config import Config, DataKind, ExecutionKind, Finish
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config import Config, DataKind, ExecutionKind, Finish, RefitArguments
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
 from automl.record.signal_receiver import StopSignal, signal_receiver
@@ -29,7 +28,11 @@ from automl.record.trial_record import TrialRecord
 from automl.running.features.feature import RunRefit, SweepEnding, SweepFeature, SweepSite
 from automl.running.loop.messages import PlannedTrial, StopReason
 from automl.running.prepare.prepared_config import PreparedStudy
-from automl.running.prepare.refit_task import make_refit_task, refuse_unfit_settings
+from automl.running.prepare.refit_task import (
+    ensemble_to_refit,
+    make_refit_task,
+    refuse_unfit_settings,
+)
 from automl.trial import TrialOutcome
 
 MAX_TIME_FRACTION = 0.1
@@ -41,6 +44,10 @@ members (`experiments/013-tables`)."""
 START_SECONDS = 20.0
 """Seconds for making and drawing the ensemble, starting the refit and writing its file. The
 ensemble took 15 s on Adult (two quiet cores, 128 trials)."""
+
+
+ARGUMENTS = RefitArguments()
+"""The arguments of the refit at the end of a sweep: those of the command `refit` without any."""
 
 
 class TrialLengths:
@@ -174,8 +181,9 @@ class SweepRefit(SweepFeature):
         assert best is not None, "a refit is wanted only if there is a best trial"
         if why := reason_against_refit(self._site.prepared()):
             return SweepRefitResult(line=self._not_done(why))
-        refuse_unfit_settings(config)
-        task = make_refit_task(config, self._path, record, best)
+        refuse_unfit_settings(config, ARGUMENTS)
+        winner = ensemble_to_refit(record, self._path) or best
+        task = make_refit_task(config, ARGUMENTS, self._path, record, winner)
         needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members])
         if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
             return SweepRefitResult(line=self._not_done(why))
@@ -200,10 +208,9 @@ class SweepRefit(SweepFeature):
 
     @property
     def _done(self) -> SweepRefitResult:
-        n_rows, rows = self._n_rows, self._config.refit.rows
-        on = "all rows, those of the test, too" if rows == ALL_ROWS else f"all {n_rows:,} rows"
         where = os.path.relpath(self._site.files.refit)
-        return SweepRefitResult(line=f"trained again on {on}: {where}", is_unseen=rows != ALL_ROWS)
+        line = f"trained again on all {self._n_rows:,} rows: {where}"
+        return SweepRefitResult(line=line, is_unseen=True)
 
     @property
     def _n_rows(self) -> int:
@@ -219,7 +226,7 @@ class SweepRefit(SweepFeature):
     def _needed_seconds(self, lengths: Sequence[float]) -> float:
         """Return the time for training trials of these lengths again on more rows."""
         more = self._n_rows / len(self._dataset.train)
-        refit_lengths = [more * seconds for seconds in lengths] * self._config.refit.n_seeds
+        refit_lengths = [more * seconds for seconds in lengths]
         return makespan_seconds(refit_lengths, self._site.n_places())
 
     def _not_done(self, why: str) -> str:
@@ -235,7 +242,6 @@ def wants_sweep_refit(prepared: PreparedStudy) -> bool:
         config.study.finishes_with(Finish.refit)
         and config.study.finishes_with(Finish.ensemble)
         and config.data.kind is DataKind.csv
-        and config.refit.rows != TRAIN_ROWS
         and prepared.choice is not None
         and prepared.purpose.stands_alone
         and dataset is not None

@@ -19,6 +19,7 @@ from automl.running.features.retention import CheckpointRetention
 from automl.running.features.scores import SweepScores
 from automl.running.features.stop_gain import GainRule
 from automl.running.features.waits import SweepWaits
+from automl.running.features.winner_link import WinnerLink
 from automl.running.loop.messages import PlannedTrial
 from automl.terminal.live_display import ViewFailureLog
 from automl.terminal.view import SweepView
@@ -59,6 +60,7 @@ FEATURES = (
         events=(EnsembleBuilt,),
     ),
     Feature("refit", SweepRefit.make, commands=("refit",)),
+    Feature("winner", WinnerLink.make),
     Feature("scores", SweepScores.make, commands=("evaluate",)),
     Feature("report", SweepReport.make, commands=("report",), events=(ReportWritten,)),
 )

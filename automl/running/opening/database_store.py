@@ -54,7 +54,7 @@ class DatabaseStore:
         directory: StudyDirectory,
     ) -> None:
         self._config, self._shared, self.study = config, shared, study
-        self.peers = SharingSweeps(shared, study, directory, config.checkpoints)
+        self.peers = SharingSweeps(shared, study, directory, config.checkpoint_copies)
         self.machine = this_holder().host
         """The host's name, by which the database tells the machines of sweeps apart."""
 

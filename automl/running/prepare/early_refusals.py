@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from automl.config import Config, DataKind, ExecutionKind, ObjectiveKind, Task, check_setting
+from automl.config import Config, DataKind, ExecutionKind, ObjectiveKind, Task
 from automl.config.metrics import check_reported, reported_metric
 from automl.data.tables.named_file import NamedFile
 from automl.in_trial.user_code import refuse_missing_target
 from automl.models.family import family_of
-from automl.record.study_directory import study_command
 from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import refuse_missing_function
 from automl.running.prepare.several_metrics import refuse_several_metrics
@@ -36,7 +35,6 @@ def refuse_early(
     Unless it `trains`, extras that train may be missing.
     """
     refuse_missing_function(config, called)
-    _refuse_settings_of_others(config, purpose)
     refuse_several_metrics(config)
     space = parse_space(family_of(config).searched_space(config.space))
     if config.objective.kind is ObjectiveKind.builtin:
@@ -52,30 +50,6 @@ def refuse_early(
         from automl.execution.cluster.ray_cluster import refuse_missing_ray
 
         refuse_missing_ray()
-
-
-def _refuse_settings_of_others(config: Config, purpose: SweepPurpose) -> None:
-    """Raise ConfigError for a setting that other commands have."""
-    check_setting(
-        not config.watch,
-        "watch",
-        "true",
-        "is for another command: python -m automl devices watch=true",
-    )
-    check_setting(
-        not config.warm,
-        "warm",
-        "true",
-        "is for another command, clone; a study learns from earlier ones by study.warm_from=[NAME]",
-    )
-    check_setting(
-        not config.undo,
-        "undo",
-        "true",
-        f"is for another command: {study_command('edit', config.study)} undo=true",
-    )
-    rule = "is for other commands: evaluate, refit, release, export, predict and register."
-    check_setting(config.which is None or purpose.takes_which, "which", config.which, rule)
 
 
 def _refuse_unknown_metrics(config: Config) -> None:

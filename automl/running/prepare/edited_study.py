@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from automl.config import Config, ObjectiveKind
+from automl.config.range_text import entry_text
 from automl.errors import ConfigError
 from automl.record.study_directory import study_command
-from automl.record.study_record import last_standing_edit, plain_text
+from automl.record.study_record import last_standing_edit
 from automl.record.study_requests import StudyRequest
 from automl.running.prepare.identity_settings import option_name, to_plain_values
 from automl.running.prepare.preparation import prepare_edited
@@ -87,7 +88,7 @@ class SettingsChange:
         now = editable_settings(config)
         for key in (*self.before, *self.after):
             if now.get(key, _ABSENT) != self.before.get(key, _ABSENT):
-                current = plain_text(now[key]) if key in now else "not there"
+                current = entry_text(now[key]) if key in now else "not there"
                 raise ConfigError(
                     f"{key} is {current} now: another edit changed it since this one was composed. "
                     f"Look at it ({study_command('status', config.study)}), then edit again."
@@ -254,7 +255,7 @@ def _refuse_fixed_choices(prepared: PreparedStudy, change: SettingsChange) -> No
 def refuse_uneditable_study(config: Config) -> None:
     """Raise ConfigError for a study whose settings no edit can change."""
     study = config.study
-    if config.refit.of is not None:
+    if config.refit is not None:
         raise ConfigError(
             f"study.name={study.name}: a refit is no search; there is no space to edit."
         )
@@ -299,7 +300,7 @@ def _refuse_other_changes(before: Config, after: Config) -> None:
             raise ConfigError(
                 f"{word}: it says what the values of trials mean, so that earlier ones would not "
                 f"compare with later ones. Begin a study like this one with it: {name} "
-                f"study.new_name=… {key}=…"
+                f"name=… {key}=…"
             )
         raise ConfigError(
             f"{word}: an edit changes the space, study.n_trials, study.timeout_seconds, sampler "
@@ -317,7 +318,7 @@ def _other_changes(before: Config, after: Config) -> list[str]:
 def _is_ignored(key: str) -> bool:
     group, _, name = key.partition(".")
     own = {"dir", "name", "copy", "relative_to", "n_edits", *TOTALS}
-    return group in ("space", "undo", *_OPTIONS) or (group == "study" and name in own)
+    return group in ("space", *_OPTIONS) or (group == "study" and name in own)
 
 
 def _flat(config: Config) -> dict[str, Any]:

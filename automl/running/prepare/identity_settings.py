@@ -10,7 +10,7 @@ from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig, de
 from automl.config.data import VALIDATION_FRACTION
 from automl.models.family import family_name, family_of
 from automl.record.trial_record import LIST_SEPARATOR
-from automl.running.prepare.resume_command import function_parts
+from automl.running.prepare.resume_command import function_parts, refit_settings
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 
@@ -36,7 +36,7 @@ def identity_settings(config: Config) -> dict[str, Any]:
     del identity["objective"]["file"], identity["objective"]["if_changed"]  # the file may move
     if config.study.repeats > 1:  # older studies have none
         identity["study"]["repeats"] = config.study.repeats
-    if config.refit.of is not None and config.refit.trial is None:
+    if config.refit is not None and config.refit.trial is None:
         del identity["study"]["enqueue"]  # members that failed are tried again
     if config.objective.kind is ObjectiveKind.builtin:
         identity["data"] = to_plain_values(config.data)
@@ -44,7 +44,6 @@ def identity_settings(config: Config) -> dict[str, Any]:
         del identity["data"]["path"]
         if config.data.test_path is not None:
             identity["data"]["test"] = default_test(config)
-        del identity["data"]["split_to"]
         # The findings of these settings are in the columns and folds, and in the data's digest.
         del identity["data"]["rules"], identity["data"]["combine"]
         if config.data.validation_fraction is None:  # the split is in the data's digest
@@ -83,17 +82,12 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    for own in ("copy", "relative_to", "n_edits", "new_name"):
+    for own in ("copy", "relative_to", "n_edits"):
         del settings["study"][own]
-    del settings["watch"], settings["warm"], settings["undo"], settings["which"]
     del settings["objective"]["parts"], settings["objective"]["if_changed"]
-    if config.refit.of is None:
-        del settings["refit"]
-    del settings["data"]["split_to"]
-    after_sweeps = ("evaluate", "export", "predict", "register", "status", "compare", "trials")
-    for after in (*after_sweeps, "enqueue", "stop", "ask", "tell", "delete", "archive", "restore"):
-        del settings[after]
+    del settings["refit"]
     walk("", settings)
+    flat |= {f"refit.{name}": text for name, text in refit_settings(config.refit).items()}
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
     if len(config.study.metrics.metrics) > 1:

@@ -122,7 +122,7 @@ class _StudyPreparation:
             bool(space.names) or config.objective.kind is not ObjectiveKind.outside,
             "objective",
             "outside",
-            "needs a space: space='{temperature: {low: 20, high: 80}}'.",
+            "needs a space: space.temperature=20..80.",
         )
         self._check_enqueued(space)
         if config.objective.kind is ObjectiveKind.optuna:

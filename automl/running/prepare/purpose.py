@@ -14,8 +14,6 @@ class SweepPurpose:
     a study that was searched."""
     explains_choices: bool
     """Whether lines for people tell what was found in the data and in the settings."""
-    takes_which: bool
-    """Whether the setting `which` may be there."""
     uses_portfolio: bool
     """Whether the points that did well elsewhere are tried first."""
     checks_tracking: bool
@@ -34,7 +32,6 @@ class SweepPurpose:
 SEARCH = SweepPurpose(
     checks_choices=True,
     explains_choices=True,
-    takes_which=False,
     uses_portfolio=True,
     checks_tracking=True,
     tells_of_repeats=True,
@@ -44,7 +41,6 @@ SEARCH = SweepPurpose(
 FINAL_TRAINING = SweepPurpose(
     checks_choices=False,
     explains_choices=False,
-    takes_which=True,
     uses_portfolio=False,
     checks_tracking=False,
     tells_of_repeats=False,

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from automl.config import Config, ObjectiveConfig, ObjectiveKind, RefitConfig, StudyConfig
+from automl.config import (
+    Config,
+    ObjectiveConfig,
+    ObjectiveKind,
+    RefitArguments,
+    RefitOrigin,
+    StudyConfig,
+)
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 from automl.record.study_directory import study_command
@@ -16,8 +23,8 @@ from automl.record.study_files import REFITS_FOLDER, StudyFiles
 def resume_command(config: Config, *, from_python: bool = False, **changed: object) -> str:
     """Return the command that resumes the study with `changed` settings of `study.`, or the same
     call if the sweep was called from Python."""
-    if config.refit.of is not None:
-        return _refit_line(config.study, config.refit.of, _plain(config.refit))
+    if config.refit is not None:
+        return _refit_line(config.study, refit_settings(config.refit))
     if from_python or config.objective.kind is ObjectiveKind.called:
         return _same_call(config.study, changed)
     words = [f" study.{key}={value}" for key, value in changed.items()]
@@ -26,26 +33,46 @@ def resume_command(config: Config, *, from_python: bool = False, **changed: obje
 
 def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
     """Return the command that resumes the study, from the flat settings of a record."""
-    if (of := settings.get("refit.of")) is not None:
-        chosen = {k: v for k, v in settings.items() if k.startswith("refit.") and k != "refit.of"}
-        return _refit_line(study, of, {k.removeprefix("refit."): v for k, v in chosen.items()})
+    prefix = "refit."
+    if f"{prefix}of" in settings:
+        own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+        return _refit_line(study, own)
     if settings.get("objective.kind") == ObjectiveKind.called.name:
         return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
     return study_command("resume", study)
 
 
-def _refit_line(refit: StudyConfig, of: str, settings: Mapping[str, str]) -> str:
+def refit_settings(origin: RefitOrigin | None) -> dict[str, str]:
+    """Return the flat settings of a refit's record: its study, its trial, and the arguments that
+    were given; empty for a search."""
+    if origin is None:
+        return {}
+    trial = {} if origin.trial is None else {"trial": str(origin.trial)}
+    return {"of": origin.study, **trial, **_texts(origin.arguments)}
+
+
+_NAMES = ("rows", "hold_out", "seeds", "batch_size", "check", "parallel")
+"""The arguments that say how a refit trains."""
+_WORDS_BEFORE = {"n_seeds": "seeds"}
+"""The words of arguments of a refit, by the names that records of earlier versions have."""
+
+
+def _refit_line(refit: StudyConfig, settings: Mapping[str, str]) -> str:
     """Return the command that resumes a refit, which stands in a folder of its study."""
-    study = StudyConfig(name=of, dir=str(Path(refit.dir).parent.parent))
-    defaults = _plain(RefitConfig())
-    words = [f" refit.{k}={v}" for k, v in settings.items() if defaults.get(k) != v]
-    return study_command("refit", study) + "".join(words)
+    study = StudyConfig(name=settings["of"], dir=str(Path(refit.dir).parent.parent))
+    named = {_WORDS_BEFORE.get(key, key): text for key, text in settings.items()}
+    which = f" which={named['trial']}" if "trial" in named else ""
+    defaults = _texts(RefitArguments())
+    known = {name: named[name] for name in _NAMES if name in named}
+    words = [f" {k}={v}" for k, v in known.items() if defaults.get(k) != v.lower()]
+    return study_command("refit", study) + which + "".join(words)
 
 
-def _plain(refit: RefitConfig) -> dict[str, str]:
-    """Return the settings of a refit as they are typed."""
-    values = {k: v for k, v in vars(refit).items() if v is not None and k != "of"}
-    return {k: v.name if isinstance(v, Enum) else str(v) for k, v in values.items()}
+def _texts(arguments: RefitArguments) -> dict[str, str]:
+    """Return the arguments that say how a refit trains, as they are typed."""
+    values = {name: getattr(arguments, name) for name in _NAMES}
+    given = {name: value for name, value in values.items() if value is not None}
+    return {k: v.name if isinstance(v, Enum) else str(v).lower() for k, v in given.items()}
 
 
 def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from automl.config import ParallelKind, RefitConfig
+from automl.config import ParallelKind, RefitArguments
 from automl.errors import ConfigError
 from automl.models.networks.network_family import TrainingParams, WarmUp
 from automl.trial import Params, TrainingWork
@@ -109,58 +109,41 @@ class RefitDevices:
 
 
 def devices_for_builtin(
-    refit: RefitConfig, machine: RefitResources, work: TrainingWork | None
+    refit: RefitArguments, machine: RefitResources, work: TrainingWork | None
 ) -> RefitDevices:
     """Return the devices for the built-in training. `work` is that of the trial, or None if
     unknown. Raises ConfigError."""
     if machine.n_gpus == 0:
         return _on_cpu(refit, machine, work)
-    n = _n_gpus(refit, machine)
+    n = machine.n_gpus
     if refit.parallel is ParallelKind.none or n == 1:
         return RefitDevices(why="on one GPU")
     if refit.parallel is ParallelKind.dataparallel:
         return RefitDevices(n_gpus=n, data_parallel=True, why=f"one process with {n} GPUs")
-    if refit.parallel is ParallelKind.auto and refit.n_seeds > 1:
+    if refit.parallel is ParallelKind.auto and refit.seeds > 1:
         return RefitDevices(why="a GPU for each seed, or pack of seeds")
     return RefitDevices(n_gpus=n, n_ranks=n, why=f"{n} processes, a GPU for each")
 
 
-def devices_for_user_code(refit: RefitConfig, machine: RefitResources) -> RefitDevices:
-    """Return the devices for a training of the user's own: all devices, or as many GPUs as set.
-    Raises ConfigError."""
-    n = _n_gpus(refit, machine)
+def devices_for_user_code(machine: RefitResources) -> RefitDevices:
+    """Return the devices for a training of the user's own: all of them."""
     if machine.n_gpus == 0:
         return RefitDevices(n_threads=machine.n_cores, why="with all threads")
-    return RefitDevices(n_gpus=n, why=f"on {n} GPUs")
+    return RefitDevices(n_gpus=machine.n_gpus, why=f"on {machine.n_gpus} GPUs")
 
 
-def _n_gpus(refit: RefitConfig, machine: RefitResources) -> int:
-    if refit.devices == "all":
-        return machine.n_gpus
-    if machine.n_gpus == 0:
-        raise ConfigError(
-            f"refit.devices={refit.devices}: it counts GPUs, of which there is none here, or the "
-            "processes of refit.parallel=ddp. Leave it out, or give that, too."
-        )
-    if refit.devices > machine.n_gpus:
-        raise ConfigError(
-            f"refit.devices={refit.devices}: there are {machine.n_gpus} GPUs. Give fewer, or all."
-        )
-    return int(refit.devices)
-
-
-def _on_cpu(refit: RefitConfig, machine: RefitResources, work: TrainingWork | None) -> RefitDevices:
+def _on_cpu(
+    refit: RefitArguments, machine: RefitResources, work: TrainingWork | None
+) -> RefitDevices:
     if refit.parallel is ParallelKind.dataparallel:
         raise ConfigError(
-            "refit.parallel=dataparallel: it is for GPUs, and there is none here. Leave it out, or "
-            "take refit.parallel=ddp, which trains in several processes."
+            "parallel=dataparallel: it is for GPUs, and there is none here. Leave it out, or take "
+            "parallel=ddp, which trains in several processes."
         )
     if refit.parallel is ParallelKind.ddp:
-        n = machine.n_cores if refit.devices == "all" else int(refit.devices)
-        threads = max(1, machine.n_cores // n)
-        return RefitDevices(n_ranks=n, n_threads=threads, why=f"{n} processes on the CPU")
-    _n_gpus(refit, machine)
-    if refit.n_seeds > 1:
+        n = machine.n_cores
+        return RefitDevices(n_ranks=n, why=f"{n} processes on the CPU")
+    if refit.seeds > 1:
         return RefitDevices(why="seeds side by side, a thread for each, or as a pack")
     if work is not None and work.step_flops < LARGE_STEP_FLOPS:
         return RefitDevices(

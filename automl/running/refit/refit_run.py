@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from automl.config import Config, DataKind, ObjectiveKind
-from automl.config.commands import ALL_ROWS, TRAIN_ROWS
+from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
 from automl.devices.device_reader import open_device_reader
 from automl.devices.host import usable_cores
@@ -27,6 +27,7 @@ from automl.record.study_directory import StudyDirectory, study_command
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 from automl.record.trial_record import TrialRecord
+from automl.record.winner_file import link_winner
 from automl.running.prepare.preparation import announce_reading, describe_user_data, prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs
 from automl.running.prepare.refit_task import RefitTask
@@ -95,8 +96,8 @@ def run_prepared_refit(
 ) -> int:
     """Train the trials of a `prepared` study again, as `run_refit` does. The study must not change
     meanwhile."""
-    dataset, facts, sizes = _rows(prepared)
-    n_seeds = task.config.refit.n_seeds
+    dataset, facts, sizes = _rows(task, prepared)
+    n_seeds = task.arguments.seeds
     if sizes is not None:
         checked = _check_on_all_rows(task, prepared, sizes, stored_config)
         if isinstance(checked, int):
@@ -110,7 +111,7 @@ def run_prepared_refit(
         [member.params for member in decision.members], n_seeds, _known_trials(folder)
     )
     own = derive_refit_config(task, decision, folder.name, assigned)
-    plan = replace(decision.plan, own_rows=None if facts is None else _wanted(task.config))
+    plan = replace(decision.plan, own_rows=None if facts is None else task.rows)
     if task.ensemble is not None:
         plan = replace(plan, member_of_trial=tuple(assigned))
     elif len(assigned) == 1:
@@ -125,7 +126,7 @@ def run_prepared_refit(
 
 
 def _rows(
-    prepared: PreparedStudy,
+    task: RefitTask, prepared: PreparedStudy
 ) -> tuple[Dataset | None, UserDataFacts | None, TrainRowCounts | None]:
     """Return the rows of the final training, or the facts about them if a function of the user's
     gives them.
@@ -136,11 +137,11 @@ def _rows(
     if config.objective.kind is not ObjectiveKind.builtin:
         return None, None, None
     if prepared.facts is not None:
-        plan = replace(prepared.plan, refit=RefitTraining(own_rows=_wanted(config)))
+        plan = replace(prepared.plan, refit=RefitTraining(own_rows=task.rows))
         facts = describe_user_data(config, plan)
         return None, facts, TrainRowCounts(prepared.facts.n_train, facts.n_train)
     assert prepared.dataset is not None, "the built-in objective is given its data"
-    dataset = _load_rows(config, _wanted(config), prepared.dataset)
+    dataset = _load_rows(config, task.rows, prepared.dataset)
     return dataset, None, TrainRowCounts(prepared.dataset.n_train, len(dataset.train))
 
 
@@ -154,16 +155,12 @@ def _load_rows(config: Config, rows: RefitRows, searched: Dataset) -> Dataset:
     return replace(dataset, loss=config.training.value_loss)
 
 
-def _wanted(config: Config) -> RefitRows:
-    return RefitRows(config.refit.rows, config.refit.hold_out)
-
-
 def _check_on_all_rows(
     task: RefitTask, prepared: PreparedStudy, sizes: TrainRowCounts, stored_config: str
 ) -> tuple[RefitTask, TrainRowCounts] | int:
     """Return the refit as it is best on all training rows, and the row counts that its lengths are
     for. If the check did not come to its end, return its exit code."""
-    member = member_to_check(task.config, task.members)
+    member = member_to_check(task)
     if member is None:
         if task.config.data.sweep_rows is not None:
             what = "the trial is" if task.ensemble is None else "members are"
@@ -171,11 +168,9 @@ def _check_on_all_rows(
         return task, sizes
     assert prepared.dataset is not None, "the built-in objective is given its data"
     config, own = as_single_family(task.config, member)
-    if task.ensemble is None:
-        config = replace(config, refit=replace(config.refit, trial=member.number))
     dataset = _load_rows(config, RefitRows(TRAIN_ROWS), prepared.dataset)
     check_sizes = TrainRowCounts(len(prepared.dataset.train), len(dataset.train))
-    check = derive_check_config(config, own, check_sizes, prepared.identity)
+    check = derive_check_config(replace(task, config=config), own, check_sizes, prepared.identity)
     assert check.study.name is not None, "`derive_check_config` names the study"
     folder = Path(check.study.dir) / check.study.name
     n_trials = check.study.decided_n_trials
@@ -210,13 +205,13 @@ def _devices_for_refit(task: RefitTask, prepared: PreparedStudy) -> RefitDevices
     model = as_single_family(config, task.members[0])[0].model
     if config.objective.kind is ObjectiveKind.builtin and isinstance(model, NetworkFamily):
         work = prepared.work(task.members[0].params)
-        return devices_for_builtin(config.refit, machine, work)
-    return devices_for_user_code(config.refit, machine)
+        return devices_for_builtin(task.arguments, machine, work)
+    return devices_for_user_code(machine)
 
 
 def _refuse_lost(task: RefitTask, trained: Sequence[Sequence[int]], command: str) -> None:
     """Raise AutoMLError if a seed of a member has not finished. `command` resumes the refit."""
-    n_seeds = task.config.refit.n_seeds
+    n_seeds = task.arguments.seeds
     for member, numbers in zip(task.members, trained, strict=True):
         if len(numbers) < n_seeds:
             n_all, n_there = n_seeds * len(trained), sum(map(len, trained))
@@ -252,8 +247,8 @@ def _save_refit(
     source = dataset or prepared.facts
     refitted = RefitFacts(
         numbers[0],
-        config.refit.rows,
-        config.refit.n_seeds,
+        task.arguments.rows,
+        task.arguments.seeds,
         "" if source is None else source.digest,
         () if ensemble is None else tuple(numbers),
     )
@@ -269,6 +264,7 @@ def _save_refit(
     # The process that writes may load torch.
     with long_step(f"writing {files.refit.name}"):
         call_in_child(ProcessEntry(WRITE, job))
+    link_winner(task.path, numbers[0])
     size = files.refit.stat().st_size
     say_on_stdout(f"refitted model: {os.path.relpath(files.refit)} ({size:,} bytes)")
     if dataset is not None:
@@ -278,7 +274,7 @@ def _save_refit(
 def _say_score(task: RefitTask, dataset: Dataset) -> None:
     """Print the score that stands for a refit that has seen all rows: that of the model that it
     repeats, by the study's metric."""
-    config, data, rows = task.config, task.config.data, task.config.refit.rows
+    config, data, rows = task.config, task.config.data, task.arguments.rows
     is_kept = data.kind is DataKind.disc or data.test_path is not None or data.test_fraction > 0
     value, of = task.members[0].value, trial_name(task.members[0].number)
     if task.ensemble is not None:

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automl.config import Config, ObjectiveKind, TrainingConfig
-from automl.config.commands import TRAIN_ROWS
+from automl.config import Config, ObjectiveKind, RefitOrigin, TrainingConfig
+from automl.config.command_arguments import TRAIN_ROWS
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import MemberTraining, RefitTraining
@@ -80,13 +80,13 @@ def decide_refit(
     found = [_decide_member(task, trial, sizes, devices.n_parts) for trial in task.members]
     members, scaled = tuple(member for member, _ in found), found[0][1]
     plan = RefitTraining(
-        config.refit.hold_out is None, scaled.warm_up, devices.n_ranks, devices.data_parallel
+        task.arguments.hold_out is None, scaled.warm_up, devices.n_ranks, devices.data_parallel
     )
     if task.ensemble is not None:
         of = f"the ensemble of study {config.study.name}, trials {numbers}"
         plan = replace(plan, members=members, repeats=repeats)
     notes = (
-        f"refit of {of}: {_rows_text(config, sizes)}, {_length_text(config, members)}",
+        f"refit of {of}: {_rows_text(task, sizes)}, {_length_text(task, members)}",
         devices.why,
         scaled.note if task.ensemble is None else "",
     )
@@ -97,8 +97,10 @@ def _decide_member(
     task: RefitTask, trial: TrialRecord, sizes: TrainRowCounts, n_parts: int
 ) -> tuple[MemberTraining, ScaledParams]:
     config, own = as_single_family(task.config, trial)
-    epochs = refit_epochs(config, own, sizes)
-    scaled = scale_to_batch(own.params, config.refit.batch_size, n_parts, sizes.now, epochs)
+    holds_out = task.arguments.hold_out is not None
+    epochs = refit_epochs(config, own, sizes, holds_out=holds_out)
+    batch_size = task.arguments.batch_size
+    scaled = scale_to_batch(own.params, batch_size, n_parts, sizes.now, epochs)
     decay = ema_decay_for_rows(config, scaled.params, sizes.now)
     params = scaled.params if task.ensemble is None else trial.params
     return MemberTraining(params, epochs, decay), scaled
@@ -113,14 +115,16 @@ def as_single_family(config: Config, winner: TrialRecord) -> tuple[Config, Trial
     return replace(config, model=family), replace(winner, params=params)
 
 
-def refit_epochs(config: Config, winner: TrialRecord, sizes: TrainRowCounts) -> int:
+def refit_epochs(
+    config: Config, winner: TrialRecord, sizes: TrainRowCounts, *, holds_out: bool
+) -> int:
     """Return the epochs of a refit: as many steps as the trial took to its best epoch.
 
     If rows are held out to stop by, they are the study's. A family without batches (trees) takes as
     many epochs as the trial, whatever the rows are.
     """
     longest = _with_family_length(config, winner.params).n_epochs
-    if config.refit.hold_out is not None:
+    if holds_out:
         return longest
     assert winner.best_step is not None, "the built-in training reports"
     if is_network(config, winner.params):
@@ -156,7 +160,7 @@ def ema_decay_for_rows(config: Config, params: Params, n_rows: int) -> float:
     own = config.training.ema_decay
     if not is_network(config, params):
         return own
-    if not config.refit.average or own > 0 or "ema_decay" in params:
+    if own > 0 or "ema_decay" in params:
         return own
     together = params.get("accumulate_steps", config.training.accumulate_steps)
     assert isinstance(together, int), "checked by the family"
@@ -176,14 +180,14 @@ def derive_refit_config(
     """Return the settings of the refit. `assigned` has the member of each of its trials."""
     config = task.config
     own = derive_small_study(
-        config,
+        task,
         name,
         [decision.members[member].params for member in assigned],
         keeps_last=decision.plan.keeps_last,
     )
     own = replace(own, study=replace(own.study, timeout_seconds=task.timeout_seconds))
     if task.ensemble is None:
-        return _for_single_training(own, task.members[0], decision)
+        return _for_single_training(own, task, decision)
     longest = max(member.epochs for member in decision.members)
     return replace(
         own,
@@ -193,11 +197,11 @@ def derive_refit_config(
 
 
 def derive_small_study(
-    config: Config, name: str, params: Sequence[Params], *, keeps_last: bool
+    task: RefitTask, name: str, params: Sequence[Params], *, keeps_last: bool
 ) -> Config:
     """Return the settings of a study in the folder of refits, with a trial for each of `params`,
     and without sampler and pruner."""
-    study = config.study
+    config, study = task.config, task.config.study
     assert study.name is not None, "a refit is of a study that is there"
     metric, direction = study.leading_metric, study.decided_direction
     if keeps_last:
@@ -221,12 +225,13 @@ def derive_small_study(
         ),
         sampler=IndependentSampler(),
         pruner=NoPruner(),
-        refit=replace(config.refit, of=study.name),
+        refit=RefitOrigin(study.name, task.single_trial, task.arguments),
     )
 
 
-def _for_single_training(own: Config, winner: TrialRecord, decision: RefitDecision) -> Config:
+def _for_single_training(own: Config, task: RefitTask, decision: RefitDecision) -> Config:
     """Return the settings of a refit whose space is the params of a single winner."""
+    winner = task.members[0]
     (member,), devices = decision.members, decision.devices
     model = as_single_family(own, winner)[0].model
     asks, builtin = (
@@ -241,7 +246,7 @@ def _for_single_training(own: Config, winner: TrialRecord, decision: RefitDecisi
         own,
         study=replace(
             own.study,
-            enqueue=own.study.enqueue[: own.refit.n_seeds] if asks else [],
+            enqueue=own.study.enqueue[: task.arguments.seeds] if asks else [],
             warm_from=[],
         ),
         model=model,
@@ -254,7 +259,6 @@ def _for_single_training(own: Config, winner: TrialRecord, decision: RefitDecisi
             own.execution.on_this_machine,
             threads_per_trial=devices.n_threads if threads == 1 else threads,
         ),
-        refit=replace(own.refit, trial=winner.number),
     )
 
 
@@ -276,7 +280,7 @@ def refit_name(task: RefitTask, decision: RefitDecision, identity: Mapping[str, 
     It is the same for the same refit, though the weights, the number of seeds and the devices may
     change. `identity` is that of the study, data included.
     """
-    refit, warm_up = task.config.refit, decision.plan.warm_up
+    refit, warm_up = task.arguments, decision.plan.warm_up
     members = [asdict(member) for member in decision.members]
     decides: dict[str, Any] = {"study": identity, "rows": [refit.rows, refit.hold_out]}
     if task.ensemble is not None:
@@ -345,26 +349,26 @@ def finished_by_member(
 # --- texts ----------------------------------------------------------------------------------------
 
 
-def _rows_text(config: Config, sizes: TrainRowCounts) -> str:
-    return ", ".join(_rows_parts(config, sizes))
+def _rows_text(task: RefitTask, sizes: TrainRowCounts) -> str:
+    return ", ".join(_rows_parts(task, sizes))
 
 
-def _rows_parts(config: Config, sizes: TrainRowCounts) -> Iterator[str]:
-    refit = config.refit
+def _rows_parts(task: RefitTask, sizes: TrainRowCounts) -> Iterator[str]:
+    refit = task.arguments
     yield f"{counted(sizes.now, 'row')} ({refit.rows})"
     if refit.hold_out is not None:
         yield f"{refit.hold_out:g} held out to stop by"
-    elif refit.rows == TRAIN_ROWS and config.data.folds == 1:
+    elif refit.rows == TRAIN_ROWS and task.config.data.folds == 1:
         yield "the validation part is looked at, and decides nothing"
-    if refit.n_seeds > 1:
-        yield counted(refit.n_seeds, "seed")
+    if refit.seeds > 1:
+        yield counted(refit.seeds, "seed")
 
 
-def _length_text(config: Config, members: Sequence[MemberTraining]) -> str:
+def _length_text(task: RefitTask, members: Sequence[MemberTraining]) -> str:
     epochs = _range_text([member.epochs for member in members])
-    averaged = any(member.ema_decay > config.training.ema_decay for member in members)
+    averaged = any(member.ema_decay > task.config.training.ema_decay for member in members)
     ending = ", weights averaged over the last one" if averaged else ""
-    if config.refit.hold_out is not None:
+    if task.arguments.hold_out is not None:
         return f"the best of {epochs} epochs{ending}"
     best = "its best one" if len(members) == 1 else "the best one of each"
     return f"{epochs} epochs, as many steps as {best} took{ending}"
@@ -383,7 +387,7 @@ def members_table(
     `trained` has the refit's trials of each member, and `record` is the record of the refit.
     """
     assert task.ensemble is not None, "a single winner has a line of its own"
-    keeps_last = task.config.refit.hold_out is None
+    keeps_last = task.arguments.hold_out is None
     metric = fit_line(task.config.study.leading_metric)
     columns = ["trial", "family", "weight", f"{metric} searched", "epochs", "time"]
     rows = []

@@ -40,10 +40,12 @@ DEFAULT_LR = TrainingParams.lr
 """Learning rate of a trial whose params have none."""
 
 
-def member_to_check(config: Config, members: Sequence[TrialRecord]) -> TrialRecord | None:
+def member_to_check(task: RefitTask) -> TrialRecord | None:
     """Return the heaviest network among the members, which stands for all. None if there is none,
     or nothing to check."""
-    due = (trial for trial in members if is_check_due(as_single_family(config, trial)[0]))
+    if not task.arguments.check:
+        return None
+    due = (t for t in task.members if is_check_due(as_single_family(task.config, t)[0]))
     return next(due, None)
 
 
@@ -52,7 +54,7 @@ def is_check_due(config: Config) -> bool:
     params we know."""
     builtin = config.objective.kind is ObjectiveKind.builtin
     network = isinstance(config.model, NetworkFamily)  # the params that are tried are a network's
-    return builtin and network and config.refit.check and config.data.sweep_rows is not None
+    return builtin and network and config.data.sweep_rows is not None
 
 
 def params_variants(params: Params, sizes: TrainRowCounts) -> list[dict[str, ParamValue]]:
@@ -68,21 +70,19 @@ def params_variants(params: Params, sizes: TrainRowCounts) -> list[dict[str, Par
 
 
 def derive_check_config(
-    config: Config, winner: TrialRecord, sizes: TrainRowCounts, identity: Mapping[str, Any]
+    task: RefitTask, winner: TrialRecord, sizes: TrainRowCounts, identity: Mapping[str, Any]
 ) -> Config:
-    """Return the settings of these trials, as a small study beside the refits.
-
-    `config.refit.trial` is the trial with which the refit is resumed. It is None if `winner`
-    belongs to an ensemble.
-    """
+    """Return the settings of these trials, as a small study beside the refits. `winner` is the
+    trial, or the member of the ensemble, that is checked, in terms of its own family."""
+    config = task.config
     tried = params_variants(winner.params, sizes)
     average = ema_decay_for_rows(config, winner.params, sizes.now)
     decides: dict[str, Any] = {"study": identity, "tried": tried, "ema_decay": average}
-    if config.refit.trial is None:
+    if task.ensemble is not None:
         decides["refit"] = "ensemble"
     name = f"{trial_name(winner.number)}-check-{refit_digest(decides)}"
     return replace(
-        derive_small_study(config, name, tried, keeps_last=False),
+        derive_small_study(task, name, tried, keeps_last=False),
         space={
             name: _check_entry([params[name] for params in tried if name in params])
             for name in tried[-1]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from automl.config.range_text import range_text
 from automl.errors import ConfigError
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
 from automl.search.samplers.sampler import (
@@ -85,8 +86,8 @@ def axis_values(param: SpaceParam) -> tuple[ParamValue, ...]:
 def _steps(name: str, span: RangeDomain) -> tuple[ParamValue, ...]:
     if span.step is None and (span.log or not span.is_integer):
         raise ConfigError(
-            f"space.{name}: sampler=grid needs a step ({{low: {span.low}, high: {span.high}, "
-            "step: …}) or choices."
+            f"space.{name}={span.text}: sampler=grid needs a step "
+            f"({range_text(span.low, span.high, step='STEP')}) or choices (1,2,3)."
         )
     if (n := span.n_values) > MAX_COMBINATIONS:
         raise ConfigError(f"space.{name}: {n} values are too many for sampler=grid; raise step.")

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automl.config import STUDY_NAME_PATTERN
+from automl.config.range_text import range_text
 from automl.record.event_log import read_events
 from automl.record.study_files import (
     CONFIG_FILE,
@@ -198,7 +199,10 @@ def study_note(settings: Mapping[str, str]) -> str:
 
 
 def _refit_note(settings: Mapping[str, str]) -> str:
-    rows, n_seeds = settings.get("refit.rows", ""), settings.get("refit.n_seeds", "1")
+    rows, n_seeds = (
+        settings.get("refit.rows", ""),
+        settings.get("refit.seeds", settings.get("refit.n_seeds", "1")),
+    )
     trial, epochs = _refitted_trial(settings), settings.get("training.epochs", "")
     return (
         f"Refit of {f'trial {trial}' if trial else 'the ensemble'} of study "
@@ -216,8 +220,11 @@ def _range_text(settings: Mapping[str, str], name: str) -> str:
     entry = {key: settings.get(f"space.{name}.{key}") for key in ("low", "high", "choices")}
     if entry["choices"] is not None:
         return entry["choices"].strip("[]")
-    log = ", log" if settings.get(f"space.{name}.log") == "True" else ""
-    return f"{entry['low']} to {entry['high']}{log}"
+    step = settings.get(f"space.{name}.step")
+    is_log = settings.get(f"space.{name}.log") == "True"
+    return range_text(
+        entry["low"], entry["high"], log=is_log, step=None if step == "None" else step
+    )
 
 
 def _sweep_state(event: SweepStarted | SweepEnded) -> tuple[str, str]:

@@ -185,4 +185,4 @@ def test_a_full_disk_at_the_end_breaks_the_sweep_off_with_the_first_error(
 
 def test_a_plain_sweep_has_no_more_features_than_it_wants(site: SweepSite) -> None:
     made = [feature.name for feature in FEATURES if feature.make(site) is not None]
-    assert made == ["notices", "waits", "report"]
+    assert made == ["notices", "waits", "winner", "report"]

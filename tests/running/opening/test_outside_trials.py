@@ -13,14 +13,12 @@ import pytest
 
 from automl.commands.steering import ask_outside, tell_outside
 from automl.config import (
-    AskConfig,
     Config,
     ObjectiveConfig,
     ObjectiveKind,
     StudyConfig,
-    TellConfig,
-    ToldState,
 )
+from automl.config.command_arguments import AskArguments, TellArguments, ToldState
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.studies import read_study
@@ -65,12 +63,12 @@ def record(lab: Config) -> Any:
 
 
 def ask(lab: Config, n: int = 1, lease_seconds: float | None = 60.0) -> list[int]:
-    answer = ask_outside(replace(lab, ask=AskConfig(n, lease_seconds)), STORED)
+    answer = ask_outside(lab, AskArguments(n=n, lease=lease_seconds), STORED)
     return [trial["trial"] for trial in answer.values["trials"]]
 
 
 def tell(lab: Config, trial: int, value: float | None = None, **more: Any) -> RequestAnswer:
-    return tell_outside(replace(lab, tell=TellConfig(trial, value, **more)), STORED)
+    return tell_outside(lab, TellArguments(trial=trial, value=value, **more), STORED)
 
 
 def opened(lab: Config) -> Any:
@@ -162,7 +160,7 @@ def test_the_same_may_be_told_twice_and_nothing_else(
 @pytest.mark.parametrize(
     ("trial", "more", "message"),
     [
-        (7, {"value": 0.5}, r"tell.trial=7: never asked for; the study has 1 trial"),
+        (7, {"value": 0.5}, r"trial=7: never asked for; the study has 1 trial"),
         (0, {}, r"tell needs what came out: value=0\.3"),
         (0, {"state": ToldState.finished}, r"a finished trial has a value, and none was reported"),
         (0, {"metrics": {"loss": "low"}, "value": 1.0}, r"'loss' is 'low' \(str\)"),
@@ -212,7 +210,7 @@ def test_the_pruner_judges_a_trial_outside(lab: Config) -> None:
 
 def test_a_study_gives_no_more_trials_than_it_has(lab: Config) -> None:
     lab.study.n_trials = 3
-    answer = ask_outside(replace(lab, ask=AskConfig(5)), STORED)
+    answer = ask_outside(lab, AskArguments(n=5), STORED)
     assert [trial["trial"] for trial in answer.values["trials"]] == [0, 1, 2]
     with pytest.raises(ConfigError, match=r"all 3 trials .* \(3 not told yet\).* edit study.name"):
         ask(lab)

@@ -30,8 +30,8 @@ REFUSED = {
     "study.metric=[val_loss,val_los]": "study.metric=val_los: unknown here; the objective reports,",
     "study.metric=memory_peak": "a trial measures it by itself",
     "study.metric=[val_loss,val_error] sampler=cmaes": "it learns from one value",
-    "watch=true": "is for another command",
-    "which=knee": "is for other commands",
+    "watch=true": "watch=true: is no setting, but an argument of devices",
+    "which=knee": "which=knee: is no setting, but an argument of evaluate, refit, export, ",
 }
 """The beginning of what is said about the words of a sweep."""
 

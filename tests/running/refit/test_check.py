@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automl.config import DataConfig, ObjectiveConfig, ObjectiveKind
-from automl.config.commands import RefitConfig
+from automl.config.command_arguments import RefitArguments
 from automl.record.study_record import record_from_events
 from automl.running.prepare.refit_task import RefitTask
 from automl.running.prepare.resume_command import resume_command
@@ -21,6 +21,7 @@ from automl.running.refit.winner_check import (
     take_best_checked,
 )
 from automl.trial import (
+    EnsembleBuilt,
     Event,
     FailedOutcome,
     FinishedOutcome,
@@ -32,7 +33,7 @@ from automl.trial import (
 from tests.running.refit.test_derive import CONFIG, RECORD
 
 WINNER, SIZES = RECORD.trials[0], TrainRowCounts(before=100, now=400)
-TASK = RefitTask(CONFIG, Path("a"), [WINNER])
+TASK = RefitTask(CONFIG, RefitArguments(), Path("a"), [WINNER])
 PART = replace(CONFIG, data=DataConfig(sweep_rows=0.25))
 
 
@@ -57,26 +58,27 @@ def test_less_weight_decay_and_half_the_learning_rate(
 def test_only_after_a_part_and_where_params_are_known() -> None:
     assert is_check_due(PART)
     assert not is_check_due(CONFIG)
-    assert not is_check_due(replace(PART, refit=RefitConfig(check=False)))
     assert not is_check_due(replace(PART, objective=ObjectiveConfig(ObjectiveKind.python, "a:b")))
 
 
 def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
-    own = derive_check_config(PART, WINNER, SIZES, {"data": 1})
+    members = EnsembleBuilt(9.0, 100, {WINNER.number: 1.0}, {}, {})
+    single = replace(TASK, config=PART)
+    task = replace(single, ensemble=members)
+    own = derive_check_config(task, WINNER, SIZES, {"data": 1})
     assert own.study.n_trials == len(own.study.enqueue) == 2
     assert own.space == {"lr": {"choices": [0.5, 0.25]}, "batch_size": 32}
     assert (own.study.metric, own.study.direction) == (CONFIG.study.metric, CONFIG.study.direction)
     assert own.training.epochs == CONFIG.training.epochs
     assert own.study.dir == "studies/a/refits"
     assert own.study.finish == "none", "nobody asks for one of these"
-    of_trial = replace(PART, refit=RefitConfig(trial=WINNER.number))
-    alone = derive_check_config(of_trial, WINNER, SIZES, {"data": 1})
+    alone = derive_check_config(single, WINNER, SIZES, {"data": 1})
     assert [resume_command(one) for one in (own, alone)] == [
         "python -m automl refit study.name=a",
-        f"python -m automl refit study.name=a refit.trial={WINNER.number}",
+        f"python -m automl refit study.name=a which={WINNER.number}",
     ]
     assert alone.study.name != own.study.name, "or one were refused as the other with changes"
-    other = derive_check_config(PART, WINNER, SIZES, {"data": 2})
+    other = derive_check_config(task, WINNER, SIZES, {"data": 2})
     assert other.study.name != own.study.name, "of other rows it is another"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.config import Config, DataConfig, DataKind, RefitConfig
+from automl.config import Config, DataConfig, DataKind, RefitArguments
 from automl.models.families.mlp.family import MLPFamily
 from automl.record.study_record import record_from_events
 from automl.record.trial_record import TrialRecord
@@ -65,21 +65,23 @@ def trials(*each: tuple[Params, int]) -> list[TrialRecord]:
 MEMBERS = trials((TREES, 3), (HEAVY, 10), (LIGHT, 6))
 
 
-def begun(config: Config = PART, members: list[TrialRecord] = MEMBERS) -> RefitTask:
+def begun(
+    config: Config = PART,
+    members: list[TrialRecord] = MEMBERS,
+    refit: RefitArguments | None = None,
+) -> RefitTask:
     weights = {trial.number: 1 / len(members) for trial in members}
     made = EnsembleBuilt(9.0, 100, weights, {}, {})
-    return RefitTask(config, Path("studies/a"), members, made)
+    return RefitTask(config, refit or RefitArguments(), Path("studies/a"), members, made)
 
 
 def test_the_network_with_the_largest_weight_is_tried() -> None:
-    assert member_to_check(PART, MEMBERS) == MEMBERS[1], (
-        "trees are heavier, and have nothing to try"
-    )
-    assert member_to_check(PART, MEMBERS[:1]) is None
-    assert member_to_check(replace(PART, refit=RefitConfig(check=False)), MEMBERS) is None
-    assert member_to_check(CONFIG, MEMBERS) is None, "the search had all rows"
+    assert member_to_check(begun()) == MEMBERS[1], "trees are heavier, and have nothing to try"
+    assert member_to_check(begun(members=MEMBERS[:1])) is None
+    assert member_to_check(begun(refit=RefitArguments(check=False))) is None
+    assert member_to_check(begun(CONFIG)) is None, "the search had all rows"
     of_one_family = replace(PART, model=MLPFamily())
-    assert member_to_check(of_one_family, trials(({"lr": 0.1}, 3))) is not None
+    assert member_to_check(begun(of_one_family, trials(({"lr": 0.1}, 3)))) is not None
 
 
 def test_a_change_is_told_by_ratios() -> None:
@@ -109,14 +111,14 @@ def test_the_one_that_was_tried_trains_as_long_as_it_did_there() -> None:
     own = apply_param_ratios(begun(), find_param_ratios(before, now, SIZES)).members[1]
     again = as_single_family(PART, own)[1]
     sizes = TrainRowCounts(before=100, now=480)
-    expected = refit_epochs(config, now, TrainRowCounts(before=400, now=480))
-    assert refit_epochs(config, again, sizes) == expected == 4
+    expected = refit_epochs(config, now, TrainRowCounts(before=400, now=480), holds_out=False)
+    assert refit_epochs(config, again, sizes, holds_out=False) == expected == 4
 
 
 def test_none_trains_longer_than_a_trial_may() -> None:
     long = apply_param_ratios(begun(), replace(HALVED, steps=1000.0)).members[2]
     config, own = as_single_family(PART, long)
-    assert refit_epochs(config, own, SIZES) == PART.training.epochs
+    assert refit_epochs(config, own, SIZES, holds_out=False) == PART.training.epochs
 
 
 def test_the_space_has_what_the_members_have() -> None:

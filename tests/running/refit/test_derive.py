@@ -18,7 +18,7 @@ from automl.config import (
     ObjectiveKind,
     StudyConfig,
 )
-from automl.config.commands import RefitConfig
+from automl.config.command_arguments import RefitArguments, RefitOrigin
 from automl.errors import ConfigError
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.networks.network_family import WarmUp
@@ -73,21 +73,23 @@ RECORD = record_from_events(
 )
 
 
-def task_of(config: Config = CONFIG) -> RefitTask:
-    return RefitTask(config, Path("studies/a"), [RECORD.trials[0]])
+def task_of(config: Config = CONFIG, refit: RefitArguments | None = None) -> RefitTask:
+    return RefitTask(config, refit or RefitArguments(), Path("studies/a"), [RECORD.trials[0]])
 
 
 def decide(
-    refit: RefitConfig, taken: RefitDevices | None = None, sizes: TrainRowCounts | None = None
+    refit: RefitArguments, taken: RefitDevices | None = None, sizes: TrainRowCounts | None = None
 ) -> RefitDecision:
     sizes = sizes or TrainRowCounts(before=100, now=125)
-    return decide_refit(task_of(replace(CONFIG, refit=refit)), sizes, taken or RefitDevices())
+    return decide_refit(task_of(CONFIG, refit), sizes, taken or RefitDevices())
 
 
-def derived(config: Config, decision: RefitDecision, data: int = 1) -> Config:
-    task = task_of(config)
+def derived(
+    config: Config, decision: RefitDecision, data: int = 1, refit: RefitArguments | None = None
+) -> Config:
+    task = task_of(config, refit)
     name = refit_name(task, decision, {"data": data})
-    return derive_refit_config(task, decision, name, [0] * config.refit.n_seeds)
+    return derive_refit_config(task, decision, name, [0] * task.arguments.seeds)
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -111,28 +113,28 @@ def test_as_many_steps_as_the_best_epoch_took(
 
 
 @pytest.mark.parametrize(
-    ("params", "n_rows", "refit", "own", "decay"),
+    ("params", "n_rows", "own", "decay"),
     [
-        ({"batch_size": 10}, 100, RefitConfig(), 0.0, 0.9),  # ten steps
-        ({"batch_size": 10, "accumulate_steps": 3}, 100, RefitConfig(), 0.0, 0.75),  # four
-        ({"batch_size": 4096}, 100, RefitConfig(), 0.0, 0.0),  # one: it is the last
-        ({"batch_size": 10}, 100, RefitConfig(average=False), 0.0, 0.0),
-        ({"batch_size": 10}, 100, RefitConfig(), 0.99, 0.99),
-        ({"batch_size": 10, "ema_decay": 0.5}, 100, RefitConfig(), 0.0, 0.0),
+        ({"batch_size": 10}, 100, 0.0, 0.9),  # ten steps
+        ({"batch_size": 10, "accumulate_steps": 3}, 100, 0.0, 0.75),  # four
+        ({"batch_size": 4096}, 100, 0.0, 0.0),  # one: it is the last
+        ({"batch_size": 10}, 100, 0.99, 0.99),
+        ({"batch_size": 10, "ema_decay": 0.5}, 100, 0.0, 0.0),
     ],
 )
 def test_weights_are_averaged_over_an_epoch_unless_the_study_says_how(
-    params: Params, n_rows: int, refit: RefitConfig, own: float, decay: float
+    params: Params, n_rows: int, own: float, decay: float
 ) -> None:
     training = replace(CONFIG.training, ema_decay=own)
-    config = replace(CONFIG, refit=refit, training=training)
+    config = replace(CONFIG, training=training)
     assert ema_decay_for_rows(config, params, n_rows) == pytest.approx(decay)
 
 
 def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
-    found = decide(RefitConfig(hold_out=0.1))
+    refit = RefitArguments(hold_out=0.1)
+    found = decide(refit)
     assert (found.members[0].epochs, found.plan.keeps_last) == (CONFIG.training.epochs, False)
-    own = derived(replace(CONFIG, refit=RefitConfig(hold_out=0.1)), found)
+    own = derived(CONFIG, found, refit=refit)
     assert (own.study.metric, own.study.direction) == ("val_error", Direction.maximize)
 
 
@@ -140,9 +142,9 @@ def test_with_rows_held_out_all_epochs_and_the_best_of_them() -> None:
 
 
 def test_it_is_a_study_of_the_winners_params() -> None:
-    config = replace(CONFIG, refit=RefitConfig(n_seeds=3))
-    found = decide(config.refit)
-    own = derived(config, found)
+    refit = RefitArguments(seeds=3)
+    found = decide(refit)
+    own = derived(CONFIG, found, refit=refit)
     assert own.space == {"lr": 0.5, "batch_size": 32}
     assert own.study.n_trials == 3
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
@@ -153,31 +155,28 @@ def test_it_is_a_study_of_the_winners_params() -> None:
     assert own.training.ema_decay == 0.75, "over four steps"
     assert isinstance(own.sampler, IndependentSampler)
     assert isinstance(own.pruner, NoPruner)
-    assert (own.refit.of, own.refit.trial) == ("a", 0)
+    assert own.refit == RefitOrigin("a", 0, refit)
 
 
 def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
     config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
-    assert derived(config, decide(RefitConfig())).execution.kind is ExecutionKind.auto
+    assert derived(config, decide(RefitArguments())).execution.kind is ExecutionKind.auto
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
-    def name(refit: RefitConfig, taken: RefitDevices | None = None, data: int = 1) -> str | None:
-        return derived(replace(CONFIG, refit=refit), decide(refit, taken), data).study.name
+    def name(refit: RefitArguments, taken: RefitDevices | None = None, data: int = 1) -> str | None:
+        return derived(CONFIG, decide(refit, taken), data, refit).study.name
 
-    usual = name(RefitConfig())
-    assert name(RefitConfig(n_seeds=5)) == usual
-    assert name(RefitConfig(devices=2), RefitDevices(n_ranks=2)) == usual, (
-        "the same but for rounding"
-    )
+    usual = name(RefitArguments())
+    assert name(RefitArguments(seeds=5)) == usual
+    assert name(RefitArguments(), RefitDevices(n_ranks=2)) == usual, "the same but for rounding"
     others = {
-        name(RefitConfig(rows="train")),
-        name(RefitConfig(hold_out=0.1)),
-        name(RefitConfig(batch_size="auto"), RefitDevices(n_ranks=2)),
-        name(RefitConfig(average=False)),
-        name(RefitConfig(), data=2),
+        name(RefitArguments(rows="train")),
+        name(RefitArguments(hold_out=0.1)),
+        name(RefitArguments(batch_size="auto"), RefitDevices(n_ranks=2)),
+        name(RefitArguments(), data=2),
     }
-    assert len({usual, *others}) == 6
+    assert len({usual, *others}) == 5
 
 
 def test_what_asks_for_its_params_is_given_them_first() -> None:
@@ -191,34 +190,34 @@ def test_what_asks_for_its_params_is_given_them_first() -> None:
 
 
 def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
-    own = derived(CONFIG, decide(RefitConfig(), RefitDevices(n_ranks=2, n_threads=3)))
+    own = derived(CONFIG, decide(RefitArguments(), RefitDevices(n_ranks=2, n_threads=3)))
     assert own.admission.max_concurrent_trials == 1
     assert own.execution.threads_per_trial == 3
     kept = replace(CONFIG, execution=replace(CONFIG.execution, threads_per_trial=4))
-    three = derived(kept, decide(RefitConfig(), RefitDevices(n_threads=3)))
+    three = derived(kept, decide(RefitArguments(), RefitDevices(n_threads=3)))
     assert three.execution.threads_per_trial == 4
-    eight = derived(CONFIG, decide(RefitConfig(), RefitDevices(n_gpus=8)))
+    eight = derived(CONFIG, decide(RefitArguments(), RefitDevices(n_gpus=8)))
     assert eight.admission.devices_per_trial == 8
 
 
 def test_how_it_goes_on_is_the_same_command() -> None:
-    config = replace(CONFIG, refit=RefitConfig(n_seeds=3, hold_out=0.1, rows="all"))
-    own = derived(config, decide(config.refit))
-    line = (
-        "python -m automl refit study.name=a refit.trial=0 refit.rows=all refit.hold_out=0.1 "
-        "refit.n_seeds=3"
-    )
+    refit = RefitArguments(seeds=3, hold_out=0.1, rows="all")
+    own = derived(CONFIG, decide(refit), refit=refit)
+    line = "python -m automl refit study.name=a which=0 rows=all hold_out=0.1 seeds=3"
     assert resume_command(own) == line
-    assert resume_command_from_settings(own.study, flat_settings(own)) == line
+    settings = flat_settings(own)
+    assert resume_command_from_settings(own.study, settings) == line
+    settings["refit.n_seeds"] = settings.pop("refit.seeds")
+    assert resume_command_from_settings(own.study, settings | {"refit.check": "True"}) == line
     moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
-    assert "study.name=a study.dir=/data refit.trial" in resume_command(moved)
+    assert "study.name=a study.dir=/data which=0" in resume_command(moved)
 
 
 def test_models_of_a_users_own_rows_are_not_averaged() -> None:
     config = replace(CONFIG, data=DataConfig(DataKind.python, source="mine:rows"))
-    refuse_unfit_settings(config)
-    with pytest.raises(ConfigError, match=r"refit\.n_seeds=2: .*mine:rows\) are not averaged"):
-        refuse_unfit_settings(replace(config, refit=RefitConfig(n_seeds=2)))
+    refuse_unfit_settings(config, RefitArguments())
+    with pytest.raises(ConfigError, match=r"^seeds=2: .*mine:rows\) are not averaged"):
+        refuse_unfit_settings(config, RefitArguments(seeds=2))
 
 
 def test_a_sweeps_settings_do_not_name_refits() -> None:

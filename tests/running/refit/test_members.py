@@ -10,7 +10,8 @@ import pytest
 from automl.config import (
     Config,
     ParallelKind,
-    RefitConfig,
+    RefitArguments,
+    RefitOrigin,
     StudyConfig,
 )
 from automl.errors import ConfigError
@@ -80,10 +81,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begun(refit: RefitConfig | None = None, made: EnsembleBuilt = MADE) -> RefitTask:
+def begun(refit: RefitArguments | None = None, made: EnsembleBuilt = MADE) -> RefitTask:
     record = searched()
     members = [record.trials[number] for number in made.members]
-    return RefitTask(replace(CONFIG, refit=refit or RefitConfig()), Path("a"), members, made)
+    return RefitTask(CONFIG, refit or RefitArguments(), Path("a"), members, made)
 
 
 def decided(task: RefitTask) -> RefitDecision:
@@ -115,7 +116,7 @@ def test_each_is_known_by_its_number_in_the_study() -> None:
 
 
 def test_with_rows_held_out_all_have_all_epochs() -> None:
-    held = decided(begun(RefitConfig(hold_out=0.1)))
+    held = decided(begun(RefitArguments(hold_out=0.1)))
     assert {member.epochs for member in held.members} == {CONFIG.training.epochs}
     assert not held.plan.keeps_last
 
@@ -131,7 +132,7 @@ def test_it_is_a_study_of_the_members() -> None:
     assert (own.study.metric, own.study.direction) == ("train_loss", Direction.minimize)
     assert own.study.finish == "none", "it ends with none of its own"
     assert own.training.epochs == 8
-    assert (own.refit.of, own.refit.trial) == ("a", None)
+    assert own.refit == RefitOrigin("a", None, task.arguments)
     assert "enqueue" not in identity_settings(own)["study"], "one that failed is tried again"
 
 
@@ -158,13 +159,13 @@ def test_more_rows_leave_no_member_out() -> None:
 
 
 def test_others_have_another_folder_and_more_seeds_the_same() -> None:
-    def name(refit: RefitConfig | None = None, data: int = 1) -> str:
+    def name(refit: RefitArguments | None = None, data: int = 1) -> str:
         task = begun(refit)
         return refit_name(task, decided(task), {"data": data})
 
     usual = name()
-    assert name(RefitConfig(n_seeds=5)) == usual
-    others = {name(RefitConfig(rows="train")), name(RefitConfig(hold_out=0.1)), name(data=2)}
+    assert name(RefitArguments(seeds=5)) == usual
+    others = {name(RefitArguments(rows="train")), name(RefitArguments(hold_out=0.1)), name(data=2)}
     assert len({usual, *others}) == 4
 
 
@@ -245,32 +246,32 @@ def test_the_closing_table_tells_of_members_by_weight() -> None:
         ["    1", "trees", "0.750", "0.33333", "2", "2 s"],
         ["    0", "mlp", "0.250", "0.1", "3 to 4", "4 s"],
     ]
-    columns, rows = members_table(begun(RefitConfig(hold_out=0.1)), [[0], [1, 2]], again)
+    columns, rows = members_table(begun(RefitArguments(hold_out=0.1)), [[0], [1, 2]], again)
     assert columns[-1] == "val_rmse held out"
     assert rows[0][-1] == "0.5"
 
 
 def test_a_member_that_nobody_knows_is_refused(path: Path) -> None:
-    record = replace(searched(), ensemble=replace(MADE, members={1: 0.5, 7: 0.5}))
+    made = replace(MADE, members={1: 0.5, 7: 0.5})
     with pytest.raises(ConfigError, match=r"what trial 7, a member of the ensemble, was"):
-        make_refit_task(CONFIG, path, record, record.trials[1])
+        make_refit_task(CONFIG, RefitArguments(), path, searched(), made)
 
 
 @pytest.mark.parametrize(
     "refit",
-    [RefitConfig(parallel=ParallelKind.ddp), RefitConfig(devices=2), RefitConfig(batch_size=64)],
+    [RefitArguments(parallel=ParallelKind.ddp), RefitArguments(batch_size=64)],
 )
-def test_what_is_of_one_training_is_refused(path: Path, refit: RefitConfig) -> None:
-    record = replace(searched(), ensemble=MADE)
-    with pytest.raises(ConfigError, match=r"members of an ensemble .* refit\.members=none"):
-        make_refit_task(replace(CONFIG, refit=refit), path, record, record.trials[1])
-    none = replace(CONFIG, refit=RefitConfig(parallel=ParallelKind.none))
-    assert len(make_refit_task(none, path, record, record.trials[1]).members) == 2
+def test_what_is_of_one_training_is_refused(path: Path, refit: RefitArguments) -> None:
+    record = searched()
+    with pytest.raises(ConfigError, match=r"members of an ensemble .* which=best"):
+        make_refit_task(CONFIG, refit, path, record, MADE)
+    none = RefitArguments(parallel=ParallelKind.none)
+    assert len(make_refit_task(CONFIG, none, path, record, MADE).members) == 2
 
 
 def test_a_batch_is_for_a_winner_that_trains_in_batches(path: Path) -> None:
     """With `model=auto` the winner's own family counts."""
-    asked, record = replace(CONFIG, refit=RefitConfig(batch_size=64)), searched()
-    make_refit_task(asked, path, record, record.trials[0])
+    asked, record = RefitArguments(batch_size=64), searched()
+    make_refit_task(CONFIG, asked, path, record, record.trials[0])
     with pytest.raises(ConfigError, match=r"batch_size=64: model=trees trains in no batches"):
-        make_refit_task(asked, path, record, record.trials[1])
+        make_refit_task(CONFIG, asked, path, record, record.trials[1])

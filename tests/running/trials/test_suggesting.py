@@ -127,7 +127,7 @@ def test_what_was_found_is_told_once_and_again_at_the_end_if_it_grew(study: Stud
         study.tell(number, FinishedOutcome(number, 0.0, 1.0))
         told.append(list(questions.found()))
     assert [len(lines) for lines in told] == [0, 0, 2, 0, 0]
-    assert told[2][1] == "  lr: {low: 0.1, high: 0.2}"
+    assert told[2][1] == "  lr: 0.1..0.2"
     assert "b: " in list(questions.found(at_end=True))[2]
     assert list(questions.found(at_end=True)) == []
 

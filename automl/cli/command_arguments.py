@@ -1,0 +1,62 @@
+"""Finds the words of a line that are arguments of its command, and says what they are for.
+
+Nothing is read from their values here, and Hydra is not loaded; `typed_arguments.py` types them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import NamedTuple
+
+from automl.cli.command_registry import COMMANDS
+from automl.config.command_arguments import argument_fields, is_listed
+from automl.errors import ConfigError
+
+
+def split_arguments(command: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that are arguments of the command, without Hydra's `+`, and all others.
+    Raises ConfigError for `which=` given twice: which of them counts would be a guess."""
+    known = argument_fields(COMMANDS[command].arguments)
+    is_given = [bool(known.get(w.lstrip("+").partition("=")[0])) and "=" in w for w in words]
+    given = [word.lstrip("+") for word, its in zip(words, is_given, strict=True) if its]
+    named = [word for word in given if word.startswith("which=")]
+    if len(named) > 1:
+        texts = ",".join(dict.fromkeys(word.partition("=")[2] for word in named))
+        raise ConfigError(f"{' '.join(named)}: give one word, such as which={texts}")
+    return given, [word for word, its in zip(words, is_given, strict=True) if not its]
+
+
+def commands_with_argument(word: str) -> list[str]:
+    """Return the commands whose help lists an argument of this word."""
+    classes = {name: command.arguments for name, command in COMMANDS.items()}
+    return [
+        name
+        for name, cls in classes.items()
+        if (field_name := argument_fields(cls).get(word)) and is_listed(cls, field_name)
+    ]
+
+
+class ArgumentText(NamedTuple):
+    """What help says about an argument of a command."""
+
+    word: str
+    default: str
+    """The default as it is typed; `none` for no value."""
+    text: str
+    """The sentence that says what the argument is for."""
+
+
+def argument_texts(command: str, *, unlisted: bool = False) -> list[ArgumentText]:
+    """Return what help says about the arguments of a command, in the order of their class; those
+    that hardly anyone gives only where `unlisted` asks for them."""
+    from automl.cli.help_text import class_docstrings, shown_default
+
+    cls = COMMANDS[command].arguments
+    texts = class_docstrings(cls)
+    by_name = {known.name: known for known in fields(cls)}
+    return [
+        ArgumentText(word, shown_default(by_name[name]), texts.get(name, ""))
+        for word, name in argument_fields(cls).items()
+        if unlisted or is_listed(cls, name)
+    ]
