@@ -16,6 +16,7 @@ from typing import get_type_hints
 
 from automl.cli.command_arguments import commands_with_argument
 from automl.cli.command_registry import closest_word, conf_dir
+from automl.cli.short_words import SHORT_BY_KEY
 from automl.config import Config, ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.checks import setting_names
 from automl.errors import ConfigError
@@ -172,7 +173,7 @@ def unknown_option_text(group: str, name: str, options: Sequence[str]) -> str:
     if meant is not None:
         hint = f" Write {group}={meant}."
     elif group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
-        hint = f" Write data=csv data.path={name} data.target=COLUMN."
+        hint = f" Write table={name} target=COLUMN."
     else:
         hint = closest_word(name, options)
     return (
@@ -185,7 +186,7 @@ def missing_value_text(word: str) -> str | None:
     keys = keys_meant(word.lstrip("+"))
     if not keys:
         return None
-    lines = " or ".join(f"{key}=…" for key in keys[:_MAX_SHOWN])
+    lines = " or ".join(_typed(key, "") for key in keys[:_MAX_SHOWN])
     return f"{word}: the value is missing: {lines}"
 
 
@@ -220,4 +221,5 @@ def _is_like_setting(name: str) -> bool:
 
 
 def _typed(key: str, value: str) -> str:
-    return shlex.quote(f"{key}={value}") if value else f"{key}=…"
+    word = SHORT_BY_KEY.get(key, key)
+    return shlex.quote(f"{word}={value}") if value else f"{word}=…"
