@@ -101,7 +101,8 @@ def _line(key: str, value: object) -> str:
     plain = _plain(key, str(value) if isinstance(value, PurePath) else value)
     if isinstance(plain, str) and _WORD.fullmatch(plain) and plain.lower() not in _WORDS_OF_HYDRA:
         return f"{key}={plain}"
-    added = "++" if isinstance(plain, dict) and key != "space" else ""  # its keys may be new
+    is_section = "." in key  # a mapping of settings, whose keys may be new
+    added = "++" if isinstance(plain, dict) and is_section else ""
     return f"{added}{key}={override_text(plain)}"
 
 

@@ -16,7 +16,6 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_arguments import type_arguments
 from automl.cli.command_registry import COMMANDS, Command, StoredPart, StudyChoice
 from automl.cli.config_keys import SCHEMA_SUFFIX, config_groups
 from automl.cli.hydra_errors import explain_errors
@@ -29,6 +28,7 @@ from automl.cli.stored_config import (
     plain_values,
 )
 from automl.cli.stored_file import read_stored_file, refuse_foreign_study
+from automl.cli.typed_arguments import type_arguments
 from automl.config import StudyConfig
 from automl.config.command_arguments import CloneArguments
 from automl.config.renamed import rename_stored

@@ -71,9 +71,9 @@ def compose_or_join(line: CommandLine, application: object = None) -> ComposedCo
 def compose_command(line: CommandLine, application: object = None) -> ComposedConfig:
     """Compose and check a command line; with `application`, from the settings that a Hydra
     application composed as a part of its own. Raises ConfigError; writes nothing."""
-    from automl.cli.command_arguments import type_arguments
     from automl.cli.compose import compose
     from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
+    from automl.cli.typed_arguments import type_arguments
 
     with explain_errors(line.overrides):
         refuse_hydra_overrides(line.overrides)

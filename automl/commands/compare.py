@@ -35,7 +35,7 @@ def run(call: CommandCall) -> int:
     folder = Path(call.config.study.dir)
     if len(names) < 2:
         raise ConfigError(
-            f"compare {' '.join(names)}: name two studies or more, such as: python -m automl "
+            f"studies={','.join(names)}: name two studies or more, such as: python -m automl "
             "compare first second"
         )
     paths = [find_study(StudyConfig(name=name, dir=str(folder))) for name in names]

@@ -165,6 +165,11 @@ ARGUMENTS: Sequence[MovedKey] = (
 )
 """Keys that are arguments of commands now. Those of a line are taken, those of a stored file are
 left out."""
+_SECTIONS = {
+    *("evaluate", "refit", "ui", "export", "predict", "register", "status", "compare", "trials"),
+    *("enqueue", "stop", "ask", "tell", "delete", "archive", "restore"),
+}
+"""Sections that held arguments of commands, and nothing else."""
 _NO_SETTINGS = {"which", "warm", "watch", "undo", "refit.of"} | {
     old for row in ARGUMENTS for old in row.old
 }
@@ -218,7 +223,7 @@ def rename_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
             renamed |= {} if section in flat else {section: values}
             continue
         kept = {name: v for name, v in values.items() if f"{section}.{name}" not in flat}
-        if kept or not values:  # a section whose keys have all gone goes, too
+        if kept or section not in _SECTIONS:
             renamed[section] = kept
     for key, value in rename_settings(flat).items():
         if key in _NO_SETTINGS:

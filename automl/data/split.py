@@ -243,7 +243,7 @@ def regroup_rows(
     """Return the split of a final training: its training rows, and the rows that it stops by.
 
     The rows that it stops by are the validation part, which may be empty. All training rows are
-    taken, even if the search had only a part of them (`data.sweep_rows`). With `refit.rows=train`
+    taken, even if the search had only a part of them (`data.sweep_rows`). With `rows=train`
     and nothing held out, the validation part is unchanged. Raises ConfigError where too few rows
     are left.
     """

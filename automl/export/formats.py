@@ -83,8 +83,8 @@ def _translate(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
     n_bytes = sum(w.numel() * w.element_size() for w in program.state_dict.values())
     if n_bytes > MAX_ONNX_BYTES:
         raise ConfigError(
-            f"export.format=onnx: an ONNX file holds 2 GiB at most, and the weights take {n_bytes} "
-            "bytes; export.format=torch takes them."
+            f"format=onnx: an ONNX file holds 2 GiB at most, and the weights take {n_bytes} "
+            "bytes; format=torch takes them."
         )
     translated = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
     assert translated is not None, "the dynamo exporter returns it"
@@ -105,8 +105,8 @@ def _explained_onnx_errors() -> Iterator[None]:
             f"the operator {operator} has no translation" if operator else short_error_text(error)
         )
         raise ConfigError(
-            f"export.format=onnx: the network cannot be written as ONNX: {what}. What works "
-            "instead: export.format=torch, which takes every network that could be traced, as this "
+            f"format=onnx: the network cannot be written as ONNX: {what}. What works "
+            "instead: format=torch, which takes every network that could be traced, as this "
             "one could."
         ) from error
 
@@ -135,9 +135,9 @@ def check_compiler() -> None:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:
         raise ConfigError(
-            "export.format=aoti compiles C++, and there is no compiler: install one (Debian and "
+            "format=aoti compiles C++, and there is no compiler: install one (Debian and "
             "Ubuntu: apt install g++; Fedora: dnf install gcc-c++; else name one by CXX=…), or "
-            "take export.format=onnx, which needs none."
+            "take format=onnx, which needs none."
         ) from error
 
 
@@ -148,9 +148,9 @@ def _write_aoti(program: torch.export.ExportedProgram, example: Example, file: P
     except Exception as error:  # Inductor and the compiler raise many kinds
         operator = missing_operator(error)
         raise ConfigError(
-            f"export.format=aoti: the network cannot be compiled{f' ({operator})' * bool(operator)}"
-            f": {short_error_text(error)}. What works instead: export.format=onnx, or "
-            f"export.format=torch, "
+            f"format=aoti: the network cannot be compiled{f' ({operator})' * bool(operator)}"
+            f": {short_error_text(error)}. What works instead: format=onnx, or "
+            f"format=torch, "
             "which takes every network that could be traced, as this one could."
         ) from error
 
@@ -163,8 +163,8 @@ def _check_gpu() -> None:
     """Raise ConfigError if there is no NVIDIA GPU."""
     if not torch.cuda.is_available():
         raise ConfigError(
-            "export.format=tensorrt builds for the GPU that is here, and there is none: run it on "
-            "the machine that is to serve, or take export.format=onnx."
+            "format=tensorrt builds for the GPU that is here, and there is none: run it on "
+            "the machine that is to serve, or take format=onnx."
         )
 
 
@@ -194,10 +194,9 @@ def _write_tensorrt(program: torch.export.ExportedProgram, example: Example, fil
             torch_tensorrt.save(compiled, str(file), kwarg_inputs=on_gpu, arg_inputs=[])
     except Exception as error:  # TensorRT raises many kinds
         raise ConfigError(
-            f"export.format=tensorrt: the network cannot be compiled "
+            f"format=tensorrt: the network cannot be compiled "
             f"({missing_operator(error) or ''}): "
-            f"{short_error_text(error)}. What works instead: export.format=onnx or "
-            f"export.format=torch."
+            f"{short_error_text(error)}. What works instead: format=onnx or format=torch."
         ) from error
 
 

@@ -312,7 +312,7 @@ def _refuse_other_content(to: Path) -> None:
         is_ours = False
     if not is_ours or is_link:
         raise ConfigError(
-            f"export.to={to}: something that is no export stands there, and is not replaced: name "
+            f"to={to}: something that is no export stands there, and is not replaced: name "
             "a folder that is empty, or not there yet."
         )
 

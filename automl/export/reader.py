@@ -265,7 +265,7 @@ def refuse_other_machine(schema: Mapping[str, Any]) -> None:
         if lacking and needed != available:
             raise ValueError(
                 f"This model was made for another machine: its {key} {', '.join(lacking)} is not "
-                "here. Export it here, or with export.format=onnx, which runs anywhere."
+                "here. Export it here, or with format=onnx, which runs anywhere."
             )
 
 

@@ -1,4 +1,4 @@
-"""`export.format=onnx` of models that are no networks, and of the mean of such and networks."""
+"""`format=onnx` of models that are no networks, and of the mean of such and networks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _check_bytes(members: Sequence[WeightedModel]) -> None:
     n_bytes = sum(estimate_file_bytes(some) for some in trees if some is not None)
     if n_bytes > formats.MAX_ONNX_BYTES:
         raise ConfigError(
-            f"export.format=onnx: an ONNX file holds 2 GiB at most, and the trees take {n_bytes:,} "
-            "bytes: export a single trial (export.model=trial export.trial=N), or train with a "
+            f"format=onnx: an ONNX file holds 2 GiB at most, and the trees take {n_bytes:,} "
+            "bytes: export a single trial (which=N), or train with a "
             "larger min_samples_leaf; automl.load takes them as they are."
         )

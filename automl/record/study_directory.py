@@ -375,14 +375,14 @@ def _moved_or_copied_error(stored: StudyPlace, here: StudyPlace) -> ConfigError:
     return ConfigError(
         f"study.name={here.name}: {here.path} is not where this study was ({stored.path!r}): it "
         "was moved or copied, and nothing tells which. Say it once, with the same command: "
-        "study.copy=false if it was moved (it keeps its runs in MLflow), study.copy=true if it is "
+        "copy=false if it was moved (it keeps its runs in MLflow), copy=true if it is "
         "a copy (it gets runs of its own there, and those of the original are not touched)."
     )
 
 
 def _copy_in_database_error(study: StudyConfig) -> ConfigError:
     return ConfigError(
-        "study.copy=true: the trials of this study are in a database (study.storage), which is not "
+        "copy=true: the trials of this study are in a database (study.storage), which is not "
         f"copied with its folder. Begin a new study.name in the place of {study.name}, or go on "
-        "with this folder alone: study.copy=false."
+        "with this folder alone: copy=false."
     )

@@ -153,6 +153,17 @@ class StudyRecord:
         """The times in which sweeps worked, disjoint and in their order (Unix seconds)."""
         return merge_spans((sweep.start.time, sweep.last_seconds) for sweep in self.sweeps)
 
+    def how_ended(self) -> str:
+        """Return a word for how the last sweep ended: interrupted, timeout, failing, done or
+        failed. The study must have had a sweep that is over."""
+        end, counts = self.sweeps[-1].end, self.counts()
+        if end is None or not (end.done or end.failed):
+            return "interrupted"
+        n_ended = sum(n for state, n in counts.items() if state.is_final)
+        if end.done and not end.reason and n_ended < (self.n_trials or 0):
+            return "timeout"
+        return "failing" if end.failed else "done" if counts[TrialState.FINISHED] else "failed"
+
     def counts(self) -> Mapping[TrialState, int]:
         """Return the number of trials in each state; every state has an entry."""
         counts = dict.fromkeys(TrialState, 0)

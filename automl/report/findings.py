@@ -12,6 +12,7 @@ from typing import TypeAlias
 from automl.record.texts import mask_varying
 from automl.record.trial_record import TrialRecord
 from automl.report.study_data import ParamScale, StudyData, TrialExecution
+from automl.search.gain_forecast import expected_gain
 from automl.search.param_importances import (
     NumberScale,
     ParamImportance,
@@ -47,30 +48,25 @@ def best_so_far(trials: Sequence[TrialRecord], direction: Direction) -> list[Tri
 
 @dataclass(frozen=True)
 class SearchGain:
-    """What the search has gained since its first trial."""
+    """What the search has gained since its first trial, and what more trials would."""
 
     first: float
     best: float
-    late_share: float
-    """The part of the gain that the last third of the trials brought, from 0 to 1."""
-    late_change: float
-    """The improvement by the last third, relative to the best value before it."""
     n_since: int
     """Number of trials that ended after the best one."""
+    forecast: float | None
+    """The gain that is expected of as many trials again; None: too few trials to say."""
 
 
 def search_gain(trials: Sequence[TrialRecord], direction: Direction) -> SearchGain | None:
-    """Return the gain of the trials, in the order of their ends; None for fewer than six."""
-    steps = best_so_far(trials, direction)
-    if len(trials) < 6 or not steps:
+    """Return the gain of the trials, in the order of their ends; None for none."""
+    if not trials:
         return None
-    until = trials[: math.ceil(len(trials) * 2 / 3)]
-    middle = best_so_far(until, direction)[-1].value or 0.0
-    first, best = trials[0].value or 0.0, steps[-1].value or 0.0
-    share = abs(best - middle) / abs(best - first) if best != first else 0.0
-    change = abs(best - middle) / abs(middle) if middle else math.inf
-    n_since = len(trials) - 1 - trials.index(steps[-1])
-    return SearchGain(first, best, share, change if best != middle else 0.0, n_since)
+    best = best_so_far(trials, direction)[-1]
+    sign = 1.0 if direction is Direction.minimize else -1.0
+    keys = [sign * (trial.value or 0.0) for trial in trials]
+    n_since = len(trials) - 1 - trials.index(best)
+    return SearchGain(trials[0].value or 0.0, best.value or 0.0, n_since, expected_gain(keys))
 
 
 @dataclass(frozen=True)
@@ -184,7 +180,7 @@ def importances(data: StudyData) -> list[ParamImportance]:
             else scale.categories
         )
     trials = [(trial.params, trial.value) for trial in data.valued if trial.value is not None]
-    return param_importances(trials, scales, data.record.metric.direction)
+    return param_importances(trials, scales)
 
 
 # --- where the time went ----------------------------------------------------------------------

@@ -15,9 +15,10 @@ from automl.errors import ConfigError
 from automl.record.texts import printable_text
 from automl.report.page import page_file, page_template
 from automl.report.param_sections import parallel_section, params_section, path_section
-from automl.report.search_sections import curves_section, progress_section, verdict_section
+from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData
+from automl.report.verdict_section import verdict_section
 from automl.report.work_sections import timeline_section
 
 SECTION_BY_PICTURE: Mapping[str, Callable[[StudyData], ReportSection | None]] = {
@@ -32,7 +33,7 @@ SECTION_BY_PICTURE: Mapping[str, Callable[[StudyData], ReportSection | None]] = 
 _OWN_STYLE = """& { margin: 0; padding: 4px 14px; } section { border: 0; padding: 6px 0; }
 section tr, section th, section td { background: var(--back) !important; color: var(--text);
   max-width: none; text-align: left; } section .n { text-align: right; }
-.charts svg:not(.wide, .small) { flex: 0 1 560px; }"""
+.charts > svg:not(.wide, .small) { flex: 0 1 560px; }"""
 """What differs from the page, and what a notebook's own style for tables would change."""
 
 

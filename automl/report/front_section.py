@@ -49,18 +49,9 @@ def _front_sentence(record: StudyRecord, front: Sequence[TrialRecord], best: Tri
     if len(front) == 1:
         n = counted(n_finished, "finished trial")
         return f"Trial {best.number} is the best by every metric of {n}."
-    count = f"{len(front)} of {n_finished} finished trials are on the front"
-    parts = []
-    for metric in record.metrics.metrics:
-        end = min(front, key=lambda trial: metric.key(trial.values[metric.name]))
-        parts.append(
-            f"{metric.name} {number_text(best.values[metric.name])} (the best is "
-            f"{number_text(end.values[metric.name])}, of trial {end.number})"
-        )
     return (
-        f"{count}: no trial is better than one of them by one of {', '.join(names)} and no worse "
-        f"by the others. Trial "
-        f"{best.number}, the knee, has {', '.join(parts)}."
+        f"{len(front)} of {n_finished:,} finished trials are on the front: no trial is better than "
+        f"one of them by one of {', '.join(names)} and no worse by the others."
     )
 
 

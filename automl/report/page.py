@@ -32,9 +32,10 @@ from automl.record.texts import fit_line, printable_text
 from automl.report.findings import range_edges
 from automl.report.front_section import front_section
 from automl.report.param_sections import parallel_section, params_section, path_section
-from automl.report.search_sections import curves_section, progress_section, verdict_section
+from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData
+from automl.report.verdict_section import verdict_section
 from automl.report.work_sections import (
     config_section,
     cost_section,
@@ -72,7 +73,7 @@ def report_sections(
     params, failures = params_section(data), failures_section(data)
     cost = cost_section(data)
     glance = [part.sentences[0] for part in (params, failures, cost) if part is not None]
-    verdict = verdict_section(data)
+    verdict = verdict_section(data, study)
     code = [f"{line}." for line in data.record.code_changes()]
     made = (
         replace(verdict, sentences=(*verdict.sentences, *code, *glance)),

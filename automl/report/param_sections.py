@@ -10,8 +10,6 @@ from html import escape
 
 import numpy as np
 
-from automl.config import StudyConfig
-from automl.record.study_directory import study_command
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.report.findings import RangeEdge, importances, range_edges
@@ -19,7 +17,8 @@ from automl.report.search_sections import show_value, value_axis
 from automl.report.section import ReportSection, text_table
 from automl.report.study_data import ParamScale, StudyData
 from automl.report.svg import Axis, Chart, number_text, short_text
-from automl.search.param_importances import ParamImportance
+from automl.search.param_importances import MIN_TRIALS, ParamImportance
+from automl.search.value_forest import ValueForest
 from automl.trial import Direction, Params, ParamValue, TrialState
 
 N_SLICES = 4
@@ -27,32 +26,22 @@ MAX_LABELS = 12
 """Largest number of categories that are named along an axis."""
 N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
-MIN_TRIALS = 20
+MIN_SHARE = 0.02
+"""A param with a smaller importance does not matter, and its values are not drawn."""
 MIN_FIT = 0.3
-"""A forest whose out-of-bag R² is below this says nothing of single params."""
+"""A forest whose R² on trials left out is below this says nothing of single params."""
 _ABSENT = -1.0
 """Place of a param that a trial does not have; the others lie from 0 to 1."""
 
 
 def params_section(data: StudyData) -> ReportSection | None:
-    """Return which params matter, and the values of those that matter most."""
+    """Return which params matter, and the values of those that matter most or lie at an edge."""
     if not data.valued or not data.scales:
         return None
-    found, best = [] if data.is_light else importances(data), data.record.best()
+    found, best = importances(data), data.record.best()
     edges = [] if best is None else range_edges(data, best)
-    if not found:
-        found = [ParamImportance(name, 0.0, 0.0, 0.0) for name in data.scales]
-        n = len(data.valued)
-        few = "1 trial with a value is" if n == 1 else f"{n} trials with a value are"
-        sentence = f"{few} too few to say which param matters."
-        if data.is_light:
-            command = study_command("report", StudyConfig(name=data.record.name))
-            sentence = f"How much each param matters is added by: {command}"
-        charts = []
-    else:
-        sentence = _importance_sentence(found)
-        charts = [_importance_chart(found)]
-    charts += [_slice_chart(data, data.scales[i.name], edges) for i in found[:N_SLICES]]
+    charts = [_importance_chart(found)] if found else []
+    charts += [_slice_chart(data, data.scales[name], edges) for name in _sliced(data, found, edges)]
     rows = [
         (i.name, f"{i.share:.0%}", f"{i.low:.0%} to {i.high:.0%}", "if there" * i.is_conditional)
         for i in found
@@ -60,21 +49,47 @@ def params_section(data: StudyData) -> ReportSection | None:
     table = text_table(
         ("param", "importance", "in resamples", ""), rows, title="Importances", folded=True
     )
+    sentence = _importance_sentence(found) if found else _no_importance_sentence(data)
     return ReportSection(
         "params",
         "What mattered",
         (sentence, *(map(_edge_sentence, edges) if edges else _no_edges(data))),
         tuple(charts),
-        tables=(table,) if charts and found[0].share else (),
+        tables=(table,) if found else (),
+    )
+
+
+def _sliced(
+    data: StudyData, found: Sequence[ParamImportance], edges: Sequence[RangeEdge]
+) -> list[str]:
+    """Return the params whose values are drawn: those that matter, then those at an edge, and the
+    first ones where nobody knows."""
+    mattering = [i.name for i in found if i.share >= MIN_SHARE]
+    names = [*mattering[:N_SLICES], *(edge.name for edge in edges)] or [*data.scales]
+    return [*dict.fromkeys(names)][: N_SLICES + len(edges)]
+
+
+def _no_importance_sentence(data: StudyData) -> str:
+    """Return why no importances are shown."""
+    n = len(data.valued)
+    trials = "1 trial with a value is" if n == 1 else f"{n} trials with a value are"
+    if n < MIN_TRIALS:
+        return f"{trials} too few to say which param matters."
+    if len(data.scales) < 2:
+        return f"{next(iter(data.scales))} is the only param that differs between trials."
+    return (
+        f"The values of {n:,} trials do not tell which param matters: a forest that learns from "
+        "some of them predicts the others hardly better than their mean."
     )
 
 
 def _importance_sentence(found: Sequence[ParamImportance]) -> str:
     first = found[0]
     others = [i for i in found[1:] if i.high >= first.low]
+    where = "among the trials that have it" if first.is_conditional else "over the whole space"
     sentence = (
-        f"{first.name} matters most: it makes up {first.share:.0%} of what sets the best tenth of "
-        "the trials apart."
+        f"{first.name} matters most: {where} it makes up {first.share:.0%} of what sets the trials "
+        f"apart ({first.low:.0%} to {first.high:.0%})."
     )
     if others:
         names = ", ".join(i.name for i in others[:3])
@@ -187,8 +202,7 @@ def path_section(data: StudyData) -> ReportSection | None:
     note = (
         "A forest that learned the trials' values says this; it explains "
         f"{path.fit:.0%} of their order. It predicts what each change brings on this way; the "
-        "importances compare the best tenth with all other trials, so the two may rank params "
-        "differently."
+        "importances are over the whole space, so the two may rank params differently."
     )
     most = max(*gains, 1e-300)
     changes = [
@@ -245,7 +259,7 @@ def parallel_section(data: StudyData) -> ReportSection | None:
 def _parallel_chart(data: StudyData, n_best: int) -> str:
     scales = [*data.scales.values()][:20]
     ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
-    axis = value_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
+    axis = _whole_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
     chart = Chart(
         "trials over params", width=1000, height=340, left=50, right=70, top=46, bottom=34
     )
@@ -293,6 +307,14 @@ def _parallel_chart(data: StudyData, n_best: int) -> str:
     return chart.svg("wide parallel")
 
 
+def _whole_axis(values: Sequence[float], direction: Direction) -> Axis:
+    """Return an axis from the least to the largest value, so that a line ends at its value."""
+    low, high = min(values), max(values)
+    return (
+        Axis(low, high, value_axis(values, direction).is_log) if low < high else Axis(low, low + 1)
+    )
+
+
 def _plain_scale(scale: ParamScale | Axis) -> str:
     """Return a scale as JSON, by which the page's script turns places into values."""
     if isinstance(scale, ParamScale) and not scale.is_number:
@@ -328,7 +350,7 @@ class ParamPath:
     """The metric that the forest predicts for the first trial."""
     steps: tuple[PathStep, ...]
     fit: float
-    """The forest's out-of-bag R² on the ranks of the values."""
+    """The forest's R² on the ranks of trials that it has not learned from."""
 
 
 def param_path(
@@ -345,19 +367,16 @@ def param_path(
     names = [n for n, s in scales.items() if first.params.get(n) != best.params.get(n)]
     if len(trials) < MIN_TRIALS or not names:
         return None
-    from sklearn.ensemble import RandomForestRegressor  # half a second, for long studies alone
-
     values = np.array([trial.value for trial in trials], dtype=np.float64)
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / (len(values) - 1)
     places = np.array([_places(trial.params, scales) for trial in trials])
-    forest = RandomForestRegressor(80, min_samples_leaf=2, oob_score=True, random_state=0)
-    forest.fit(places, ranks)
-    if forest.oob_score_ < MIN_FIT:
+    forest = ValueForest(places, ranks, [0] * len(scales))
+    if forest.fit < MIN_FIT:
         return None
     ordered = np.sort(values)
 
     def predict(candidates: Sequence[Params]) -> Sequence[float]:
-        predicted = forest.predict([_places(params, scales) for params in candidates])
+        predicted = forest.predict(np.array([_places(params, scales) for params in candidates]))
         places = predicted * (len(ordered) - 1)
         return [float(v) for v in np.interp(places, np.arange(len(ordered)), ordered)]
 
@@ -371,7 +390,7 @@ def param_path(
         steps.append(PathStep(name, params.get(name), best.params.get(name), changed[name]))
         params = _changed(params, name, best)
         names.remove(name)
-    return ParamPath(start, tuple(steps), float(forest.oob_score_))
+    return ParamPath(start, tuple(steps), forest.fit)
 
 
 def _changed(params: Params, name: str, best: TrialRecord) -> dict[str, ParamValue]:

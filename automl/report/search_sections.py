@@ -5,28 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from automl.record.study_record import StudyRecord
-from automl.record.texts import counted, fit_line
+from automl.record.texts import counted
 from automl.record.trial_record import ERROR_SUFFIX, TrialRecord, is_value_returned
 from automl.report.findings import (
-    RangeEdge,
     RungAgreement,
     best_so_far,
     comparable_trials,
-    range_edges,
     rung_agreements,
-    search_gain,
 )
-from automl.report.section import ReportSection, ReportTable, text_table
+from automl.report.section import ReportSection, text_table
 from automl.report.study_data import StudyData
 from automl.report.svg import Axis, Chart, number_text, page_duration, short_text, time_unit
 from automl.trial import (
     Direction,
-    FinishedOutcome,
     ParamValue,
     PrunedOutcome,
     TrialState,
-    standard_error,
 )
 
 N_SLICES = 4
@@ -37,8 +31,9 @@ N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
 
 
-def value_axis(values: Sequence[float], direction: Direction) -> Axis:
-    """Return an axis for trial values on which the worst twentieth does not crowd the others."""
+def value_axis(values: Sequence[float], direction: Direction, held: Sequence[float] = ()) -> Axis:
+    """Return an axis for trial values on which the worst twentieth does not crowd the others. It
+    holds the finite values among `held`, however bad they are."""
     finite = sorted(values, reverse=direction is Direction.maximize)
     if len(finite) < 8:
         return Axis.around(finite)
@@ -49,7 +44,7 @@ def value_axis(values: Sequence[float], direction: Direction) -> Axis:
     far = finite[-1]
     if abs(far - best) <= 3 * abs(worst - best):
         shown = finite
-    return Axis.around(shown)
+    return Axis.around([*shown, *filter(math.isfinite, held)])
 
 
 def show_value(value: ParamValue) -> str:
@@ -67,163 +62,6 @@ def page_value(trial: TrialRecord) -> str:
     """Return the value of a trial, with its standard error over repeats or folds if known."""
     shown, error = number_text(trial.value or 0.0), trial.standard_error
     return shown if error is None else f"{shown} ± {number_text(error, 2)}"
-
-
-def _reported_sentence(best: TrialRecord, metric: str) -> str:
-    if (reported := best.reported.get(metric)) is None:
-        return ""
-    return f" That value was returned; its best report has {number_text(reported)}."
-
-
-def _spread_sentence(trial: TrialRecord) -> str:
-    outcome = trial.outcome
-    if not isinstance(outcome, FinishedOutcome) or outcome.standard_error is None:
-        return ""
-    n, values = len(outcome.part_values), outcome.part_values
-    if len({*values}) == 1:
-        return f" Its {n} trainings have the same value, as if it did not depend on the seed."
-    return (
-        f" The ± is the standard error over {n} trainings, whose values are from "
-        f"{number_text(min(values))} to {number_text(max(values))}."
-    )
-
-
-def _baseline_sentences(data: StudyData) -> list[str]:
-    """Return how much better the best model is than those that need no search, where known."""
-    metric, best, sweeps = data.record.metric, data.record.best(), data.record.sweeps
-    known = [sweep.end.baseline for sweep in sweeps if sweep.end is not None and sweep.end.baseline]
-    if not known or best is None or best.value is None:
-        return []
-    (name, simple), value = next(iter(known[-1].items())), best.value
-    if not metric.direction.better(value, simple):
-        return [
-            f"It is no better than {name}, which says the same of all rows "
-            f"({number_text(simple)} by the same rows)."
-        ]
-    change = f", {abs(value - simple) / abs(simple):.0%} better" if simple else ""
-    return [
-        f"By the same rows {name}, which says the same of all of them, has {number_text(simple)}: "
-        f"the best trial is {number_text(abs(value - simple))} ahead{change}."
-    ]
-
-
-def _edges_sentence(edges: Sequence[RangeEdge]) -> str:
-    names = " and ".join(edge.name for edge in edges)
-    overrides = " ".join(edge.override for edge in edges)
-    where = (
-        "lies at the edge of its range" if len(edges) == 1 else "lie at the edges of their ranges"
-    )
-    return f"The best {names} {where}: {overrides} would look beyond."
-
-
-def verdict_section(data: StudyData) -> ReportSection:
-    """Return the section with the best value, what was gained, and whether more would help."""
-    record, valued = data.record, data.valued
-    metric, best = record.metric, record.best()
-    if best is None or best.value is None:
-        why = "no trial has ended with a value, so nothing can be compared"
-        sentences = [f"No result yet: {why}.", _counts_sentences(record)]
-        return ReportSection("verdict", "Verdict", tuple(sentences))
-    goal = "less is better" if metric.direction is Direction.minimize else "more is better"
-    sentences = [
-        f"The best trial is {best.number}: {metric.name} {page_value(best)} ({goal}), with "
-        f"{page_params(best.params) or 'no params'}.{_reported_sentence(best, metric.name)}"
-        f"{_spread_sentence(best)}"
-    ]
-    if record.metrics.are_several:
-        sentences.append(
-            f"It is a compromise: the front below has the others. Params and curves are shown by "
-            f"{metric.name}, which leads."
-        )
-    else:
-        sentences += _gain_sentences(data, valued)
-    sentences += _baseline_sentences(data)
-    if edges := range_edges(data, best):
-        sentences.append(_edges_sentence(edges))
-    sentences.append(_counts_sentences(record))
-    rows = [
-        (
-            str(trial.number),
-            page_value(trial),
-            *(show_value(trial.params[n]) if n in trial.params else "" for n in data.scales),
-            trial.state.value,
-        )
-        for trial in record.ranking()[:5]
-    ]
-    table = text_table(
-        ("trial", metric.name, *data.scales, "state"), rows, title="The best trials", n_text=0
-    )
-    return ReportSection("verdict", "Verdict", tuple(sentences), tables=(table, *_scores(data)))
-
-
-def _counts_sentences(record: StudyRecord) -> str:
-    """Return how many trials there are in each state, and why no more were tried."""
-    counts = {state.value: n for state, n in record.counts().items() if n}
-    shown = ", ".join(f"{n:,} {state}" for state, n in counts.items()) or "none yet"
-    end = record.sweeps[-1].end if record.sweeps else None
-    why = f" No more were tried: {fit_line(end.reason)}." if end is not None and end.reason else ""
-    return f"Trials: {shown}.{why}"
-
-
-def _gain_sentences(data: StudyData, valued: Sequence[TrialRecord]) -> list[str]:
-    gain = search_gain(comparable_trials(data), data.record.metric.direction)
-    if gain is None:
-        return ["Fewer than six trials finished: too few to say whether more would help."]
-    if gain.first == gain.best:
-        return [
-            "No trial was better than the first one. Look at the ranges below before you try more."
-        ]
-    change = abs(gain.best - gain.first) / abs(gain.first) if gain.first else math.inf
-    size = f" ({change:.0%})" if change < 10 else ""
-    better = (
-        f"The search brought it from {number_text(gain.first)} (first finished trial) to "
-        f"{number_text(gain.best)}{size}."
-    )
-    late = f"The last third of the finished trials improved it by {min(gain.late_change, 9.99):.1%}"
-    if gain.late_share > 0.05 or gain.late_change > 0.02:
-        more = f"{late}, so more trials may well help."
-    elif gain.late_share > 0:
-        more = f"{late} only, so more trials would probably bring little."
-    else:
-        more = (
-            f"The last {counted(gain.n_since, 'finished trial')} brought nothing better, so more "
-            "trials of this space would probably bring little."
-        )
-    return [better, more]
-
-
-def _scores(data: StudyData) -> Sequence[ReportTable]:
-    """Return a table of scores on unseen rows, if the study has been evaluated."""
-    evaluations = [e for e in data.record.evaluations if e.scores]
-    if not evaluations:
-        return ()
-    newest = next((e for e in reversed(evaluations) if e.kind.unseen), evaluations[-1])
-    metrics = list(dict.fromkeys(m for scores in newest.scores.values() for m in scores))[:4]
-    rows = [
-        (name, *(_interval(scores.get(metric)) for metric in metrics))
-        for name, scores in newest.scores.items()
-    ]
-    if (number := newest.repeated_trial) is not None:
-        scores = newest.repeated_scores
-        name = f"trial {number}, mean ± standard error of fresh trainings"
-        rows.append((name, *(_mean_text(scores.get(metric, ())) for metric in metrics)))
-    return (
-        text_table(("model", *metrics), rows, title=f"Scores on {newest.rows}, 95 % intervals"),
-    )
-
-
-def _mean_text(scores: Sequence[float]) -> str:
-    if not scores:
-        return ""
-    error = standard_error(scores) or 0.0
-    return f"{number_text(sum(scores) / len(scores))} ± {number_text(error, 2)}"
-
-
-def _interval(score: tuple[float, float, float] | None) -> str:
-    if score is None:
-        return ""
-    value, low, high = score
-    return f"{number_text(value)} ({number_text(low, 3)} to {number_text(high, 3)})"
 
 
 # --- progress ----------------------------------------------------------------------------------
@@ -262,9 +100,9 @@ def progress_section(data: StudyData) -> ReportSection | None:
         f"to end, after {page_duration(data.after_seconds(best))} in which a sweep worked; "
         f"{improved}. Pruned trials show their best report until they were stopped{compared}."
     )
-    beyond = sum(not axis.low <= (t.value or 0.0) <= axis.high for t in valued)
+    beyond = sum(axis.is_beyond(t.value or 0.0) for t in valued)
     lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
-    notes = (f"{lie} beyond the picture, at its edge.",) if beyond else ()
+    notes = (f"{lie} beyond the picture: a triangle at its edge.",) if beyond else ()
     rows = [
         (
             str(t.number),
@@ -317,17 +155,17 @@ def curves_section(data: StudyData) -> ReportSection | None:
     }
     if not curves:
         return None
-    shown = dict([*curves.items()][:N_CURVES])
+    shown, best = dict([*curves.items()][:N_CURVES]), data.record.best()
+    best_values = [value for _, value in shown.get(-1 if best is None else best.number, ())]
     values = [value for points in shown.values() for _, value in points]
     chart = Chart(
         f"{metric.name} by step",
         width=1000,
         height=320,
         x=Axis.around([step for points in shown.values() for step, _ in points], log=False),
-        y=value_axis(values, metric.direction),
+        y=value_axis(values, metric.direction, best_values),
     )
     chart.draw_axes("step", short_text(metric.name, 30))
-    best = data.record.best()
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:

@@ -99,8 +99,10 @@ class StudyData:
     waiting: tuple[tuple[str, str], ...] = ()
     """Trials that wait now, each with the reason."""
     is_running: bool = False
+    has_refit: bool = False
+    """Whether the study has a refit, which is then the model that it gives."""
     is_light: bool = False
-    """Whether the page leaves out what loads large libraries: importances, and the forest."""
+    """Whether the page leaves out the way from the first trial to the best, for lack of time."""
 
     @cached_property
     def spans(self) -> Sequence[tuple[float, float]]:
@@ -154,6 +156,7 @@ def read_study_data(directory: Path, *, is_running: bool = False) -> StudyData:
         scales=param_scales(record),
         waits=tuple(waits),
         is_running=is_running,
+        has_refit=StudyFiles(directory).refit.exists(),
     )
 
 
@@ -259,7 +262,7 @@ def _scale(name: str, values: Sequence[ParamValue], space: SearchSpace) -> Param
     numbers = [float(v) for v in values if isinstance(v, int | float) and _is_number(v)]
     if isinstance(domain, RangeDomain) and len(numbers) == len(values):
         low, high = min(float(domain.low), *numbers), max(float(domain.high), *numbers)
-        return ParamScale(name, (), low, high, domain.log, is_declared=True)
+        return ParamScale(name, (), low, high, domain.log and low > 0, is_declared=True)
     if isinstance(domain, ChoiceDomain):
         others = [v for v in {_key(v): v for v in values}.values() if v not in domain.values]
         return ParamScale(name, (*domain.values, *others))

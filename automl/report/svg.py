@@ -16,6 +16,10 @@ from automl.record.texts import printable_text
 Point = tuple[float, float]
 _MAX_DRAWN = 1e300
 """Larger values lie at the edge of a chart: the arithmetic of an axis would overflow."""
+_MAX_BEYOND = 4.0
+"""How far a line leaves its frame at most, in frames."""
+_LINE_ROOM = 3
+"""Pixels around the frame in which a thick line along its edge is seen whole."""
 MANY = 400
 """More marks of one kind are drawn smaller."""
 
@@ -73,20 +77,30 @@ class Axis:
             margin = abs(low) * 0.05 if abs(low) > 1 / _MAX_DRAWN else 1.0
             return cls(low - margin, high + margin)
         if is_log:
-            return cls(low, high, is_log=True)
+            margin = (high / low) ** 0.03
+            return cls(low / margin, high * margin, is_log=True)
         margin = (high - low) * 0.04
         return cls(low - margin, high + margin)
 
     def share(self, value: float) -> float:
         """Return the place of a value, from 0 (low) to 1 (high); values beyond are at the edge."""
+        return min(1.0, max(0.0, self.place(value)))
+
+    def place(self, value: float) -> float:
+        """Return the place of a value: 0 is low, 1 is high, and values beyond lie outside, up to
+        `_MAX_BEYOND`."""
         low, high = self.low, self.high
         if not math.isfinite(value):
-            return 1.0 if value > 0 else 0.0
+            return 1 + _MAX_BEYOND if value > 0 else -_MAX_BEYOND
         if self.is_log:
             if value <= 0:
-                return 0.0
+                return -_MAX_BEYOND
             low, high, value = math.log(low), math.log(high), math.log(value)
-        return min(1.0, max(0.0, (value - low) / (high - low)))
+        return min(1 + _MAX_BEYOND, max(-_MAX_BEYOND, (value - low) / (high - low)))
+
+    def is_beyond(self, value: float) -> bool:
+        """Return whether a value lies outside of the axis, so that its place says nothing of it."""
+        return not self.low <= value <= self.high
 
     def ticks(self, n: int = 5) -> Sequence[float]:
         """Return about `n` round values of the axis."""
@@ -137,6 +151,10 @@ class Chart:
         return self.height - self.bottom - self.y.share(value) * self._inner_height
 
     @property
+    def _inner_width(self) -> int:
+        return self.width - self.left - self.right
+
+    @property
     def _inner_height(self) -> int:
         return self.height - self.top - self.bottom
 
@@ -172,44 +190,80 @@ class Chart:
         )
 
     def add_line(self, points: Sequence[Point], css: str, tip: str = "") -> None:
-        """Draw a line through points in the units of the axes."""
+        """Draw a line through points in the units of the axes; it leaves the frame where its values
+        do."""
         if not points:
             return
-        path = "M" + "L".join(f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, y in points)
+        path = "M" + "L".join(f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, y in points)
         if len(points) == 1:
             path += "h.1"
-        self.add_path(path, css, tip)
+        self._add_clipped(path, css, tip)
 
     def add_band(self, points: Sequence[tuple[float, float, float]], css: str) -> None:
         """Fill the room between a low and a high value at each place."""
-        low = [f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, y, _ in points]
-        high = [f"{self.x_at(x):.1f} {self.y_at(y):.1f}" for x, _, y in reversed(points)]
+        low = [f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, y, _ in points]
+        high = [f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, _, y in reversed(points)]
         if len(points) > 1:
-            self.add_path(f"M{'L'.join([*low, *high])}Z", css)
+            self._add_clipped(f"M{'L'.join([*low, *high])}Z", css)
 
     def add_steps(self, points: Sequence[Point], css: str) -> None:
         """Draw a line that keeps each value until the next point."""
         if not points:
             return
-        path = f"M{self.x_at(points[0][0]):.1f} {self.y_at(points[0][1]):.1f}"
+        path = f"M{self.x_at(points[0][0]):.1f} {self._line_y(points[0][1]):.1f}"
         for x, y in points[1:]:
-            path += f"H{self.x_at(x):.1f}V{self.y_at(y):.1f}"
-        self.add_path(path, css)
+            path += f"H{self.x_at(x):.1f}V{self._line_y(y):.1f}"
+        self._add_clipped(path, css)
+
+    def _line_y(self, value: float) -> float:
+        return self.height - self.bottom - self.y.place(value) * self._inner_height
+
+    def _add_clipped(self, path: str, css: str, tip: str = "") -> None:
+        """Draw a path whose parts outside of the frame are not seen. Paths that follow one another
+        share an inner picture, which clips them."""
+        left, top = self.left - _LINE_ROOM, self.top - _LINE_ROOM
+        wide, tall = self._inner_width + 2 * _LINE_ROOM, self._inner_height + 2 * _LINE_ROOM
+        opening = (
+            f'<svg class="clip" x="{left}" y="{top}" width="{wide}" height="{tall}" '
+            f'viewBox="{left} {top} {wide} {tall}">'
+        )
+        last = self.marks[-1] if self.marks else ""
+        if last.startswith(opening):
+            self.marks[-1] = last.removesuffix("</svg>")
+        else:
+            self.marks.append(opening)
+        self.add_path(path, css, tip)
+        self.marks[-2:] = [f"{self.marks[-2]}{self.marks[-1]}</svg>"]
 
     def add_dots(self, points: Sequence[Point], css: str, tips: Sequence[str] = ()) -> None:
-        """Draw round dots; as one path unless each has a tip."""
-        places = [(self.x_at(x), self.y_at(y)) for x, y in points]
+        """Draw round dots; as one path unless each has a tip. Values beyond the axis are triangles
+        at its edge."""
+        inside = [not self.y.is_beyond(y) for _, y in points]
+        self._add_beyond([p for p, is_inside in zip(points, inside, strict=True) if not is_inside])
+        shown = [p for p, is_inside in zip(points, inside, strict=True) if is_inside]
+        places = [(self.x_at(x), self.y_at(y)) for x, y in shown]
         if not tips:
             path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places)
             self.add_path(path, f"dots {css}{' many' * (len(points) > MANY)}")
             return
-        for (x, y), tip in zip(places, tips, strict=True):
+        shown_tips = [tip for tip, is_inside in zip(tips, inside, strict=True) if is_inside]
+        for (x, y), tip in zip(places, shown_tips, strict=True):
             self.add_path(f"M{x:.1f} {y:.1f}h0", f"dots {css}", tip)
 
     def add_squares(self, points: Sequence[Point], css: str) -> None:
-        """Draw a hollow square at each point."""
-        path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in points)
+        """Draw a hollow square at each point, and a triangle for values beyond the axis."""
+        self._add_beyond([point for point in points if self.y.is_beyond(point[1])])
+        shown = [point for point in points if not self.y.is_beyond(point[1])]
+        path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in shown)
         self.add_path(path, f"hollow {css}{' many' * (len(points) > MANY)}")
+
+    def _add_beyond(self, points: Sequence[Point]) -> None:
+        """Draw a triangle at the edge for each value beyond it, which points to where it lies."""
+        path = ""
+        for x, y in points:
+            tall = 6 if self.y.place(y) < 0 else -6
+            path += f"M{self.x_at(x) - 3:.1f} {self.y_at(y) - tall:.1f}h6l-3 {tall}z"
+        self.add_path(path, "beyond")
 
     def add_ticks(self, points: Sequence[Point], css: str) -> None:
         """Draw a short level line at each point."""

@@ -220,20 +220,9 @@ def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> Sw
         failures=FailureCounts(record.trials).rows(),
         best_so_far=spread_values(record.best_values()),
         device_seconds=max(record.device_seconds, (view.device_seconds or 0.0) * is_swept),
-        ended=view.ended if is_swept else view.ended or _how_ended(record),
+        ended=view.ended if is_swept else view.ended or record.how_ended(),
         reason=view.reason or (sweep.end and sweep.end.reason) or None,
     )
-
-
-def _how_ended(record: StudyRecord) -> str:
-    """Return the word for how the last sweep of a study ended that did not show it."""
-    end, counts = record.sweeps[-1].end, record.counts()
-    if end is None or not (end.done or end.failed):
-        return "interrupted"
-    n_ended = sum(n for state, n in counts.items() if state.is_final)
-    if end.done and not end.reason and n_ended < (record.n_trials or 0):
-        return "timeout"
-    return "failing" if end.failed else "done" if counts[TrialState.FINISHED] else "failed"
 
 
 def _open_rows(

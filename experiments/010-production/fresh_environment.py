@@ -124,7 +124,7 @@ class Here:
 
     def predict(self) -> Answers:
         """What automl says of the rows."""
-        self.automl("predict", "predict.input=rows.csv", "predict.output=scores.csv")
+        self.automl("predict", "table=rows.csv", "to=scores.csv")
         scores = pd.read_csv(self._folder / "scores.csv", dtype={"prediction": str})
         return [
             {str(name): cell for name, cell in row.items()} for row in scores.to_dict("records")

@@ -94,7 +94,7 @@ def parity(studies: list[str], formats: list[str]) -> None:
     for name in studies:
         for kind in formats:
             before = os.times()
-            said = command("export", STUDIES[name][0], f"export.format={kind}")
+            said = command("export", STUDIES[name][0], f"format={kind}")
             after = os.times()
             seconds = after[2] + after[3] - before[2] - before[3]
             found = re.search(r"(\d+) odd.*within (\S+), all labels the same", said, re.S)
@@ -137,10 +137,10 @@ def scoring(frame: pd.DataFrame, best: str, n_rows: int, n_rounds: int) -> None:
     whole = pd.concat([frame] * -(-n_rows // len(frame)), ignore_index=True).head(n_rows)
     whole.to_csv("rows.csv", index=False)
     Path("plain.py").write_text(PLAIN)
-    predict = ["-m", "automl", "predict", "study.name=classes", "predict.input=rows.csv"]
+    predict = ["-m", "automl", "predict", "study.name=classes", "table=rows.csv"]
     programs = {
         "plain loop": ["plain.py", best, "rows.csv", "plain.csv"],
-        "predict": [*predict, "predict.output=scores.csv"],
+        "predict": [*predict, "to=scores.csv"],
     }
     seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in programs}
     for _ in range(n_rounds):

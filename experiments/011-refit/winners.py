@@ -22,8 +22,7 @@ SPACE = (
     "space={depth: {low: 1, high: 2}, width: {choices: [32, 64]}, batch_size: 256, "
     "lr: {low: 1e-3, high: 1e-1, log: true}, weight_decay: {low: 1e-6, high: 1e-3, log: true}}"
 )
-HELD = "refit.hold_out=0.05"
-LAST = "refit.average=false"
+HELD = "hold_out=0.05"
 
 
 @dataclass(frozen=True)
@@ -43,21 +42,19 @@ KINDS = {
         "best trial",
         {
             "refit": (),
-            "refit, 8 seeds": ("refit.n_seeds=8",),
+            "refit, 8 seeds": ("seeds=8",),
             "refit, 5 % held out": (HELD,),
-            "refit, 8 seeds, 5 % held out": ("refit.n_seeds=8", HELD),
-            "refit, last weights": (LAST,),
-            "refit, 8 seeds, last weights": ("refit.n_seeds=8", LAST),
+            "refit, 8 seeds, 5 % held out": ("seeds=8", HELD),
         },
     ),
     "auto": Kind(
         ("model=auto", "study.finish=[ensemble,plots]"),
         "ensemble",
-        {"refit": ("refit.members=all",), "refit of the best trial": ("refit.members=none",)},
+        {"refit": (), "refit of the best trial": ("which=best",)},
     ),
 }
 KINDS["networks"] = replace(KINDS["auto"], words=(*KINDS["auto"].words, "model.families=[mlp]"))
-UNCHECKED = ("refit.check=false",)
+UNCHECKED = ("check=false",)
 
 
 def main() -> None:

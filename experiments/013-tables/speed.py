@@ -55,7 +55,7 @@ def models(path: Path) -> Iterator[tuple[str, Predictor]]:
     n = len(ensemble.params)
     yield f"ensemble of {n}", ensemble
     for few in range(n - 1, 0, -1):
-        yield f"{few} of its {n} (predict.members={few})", ensemble.of_heaviest(few)
+        yield f"{few} of its {n} (members={few})", ensemble.of_heaviest(few)
     if command(("refit", f"study.name={path.name}", f"study.dir={path.parent}")):
         sys.exit("the refit has failed")
     yield "its refit", load_table_model(path / "refit.pt")

@@ -47,7 +47,7 @@ def refits() -> None:
     say("\n| one refit by | seconds of the command |")
     say("|---|---|")
     for parallel in ("none", "dataparallel", "ddp"):
-        seconds = command("refit", "study.name=gpu", f"refit.parallel={parallel}")
+        seconds = command("refit", "study.name=gpu", f"parallel={parallel}")
         say(f"| {parallel} | {seconds:.1f} |")
 
 
@@ -69,7 +69,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parents[1]), given_path]))
         make_table(given.rows).to_csv("table.csv", index=False)
         command(*SWEEP)
-        command("export", "study.name=gpu", "export.tune=true")
+        command("export", "study.name=gpu", "tune=true")
         refits()
 
 

@@ -15,7 +15,7 @@ from itertools import product
 from problems import CLOSED
 from searching import Job, run_ours
 
-from automl.running.features.stop_gain import expected_gain
+from automl.search.gain_forecast import expected_gain
 
 MARKS = (20, 35, 50)
 N_TRIALS = 2 * MARKS[-1]

@@ -50,7 +50,7 @@ def run_automl(folder: Path) -> None:
         "admission.max_concurrent_trials=2",
     ]
     if (folder / "studies").exists():
-        words.append("study.copy=false")  # a damaged study lies in a folder of its own
+        words.append("copy=false")  # a damaged study lies in a folder of its own
     here = str(Path(__file__).parent)
     environment = {**os.environ, "PYTHONPATH": here}
     command = [sys.executable, "-m", "automl", *words]

@@ -150,7 +150,6 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("objective=python", "objective.target=module:function"),
         ("admission.request=lots", "512MiB"),
         ("ray.max_code=600MiB", "ray.max_code=600MiB: must be above 0 and at most 500MiB"),
-        ("ui.port=0", "ui.port=0: must be from 1 to 65535"),
         ("data.path=a(b).csv", "\"data.path='a(b).csv'\""),
         ("study.seed=1 study.name", "study.name: the value is missing: study.name=…"),
         ("data=digits fly", "fly: settings are written key=value"),

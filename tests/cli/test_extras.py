@@ -48,11 +48,11 @@ NEEDED = {
     "enqueue": ["params={x: 1}"],
     "stop": ["trial=1"],
     "tell": ["trial=1", "value=0.3"],
-    "rename": ["study.new_name=b"],
-    "clone": ["study.new_name=b"],
-    "restore": ["restore.input=x.tar.gz"],
+    "rename": ["name=b"],
+    "clone": ["name=b"],
+    "restore": ["file=x.tar.gz"],
     "edit": ["study.n_trials=50"],
-    "predict": ["predict.input=a.csv", "predict.output=b.csv"],
+    "predict": ["table=a.csv", "to=b.csv"],
     "delete": ["--yes"],
 }
 """What a command cannot do without."""
@@ -126,13 +126,13 @@ def test_a_study_needs_no_extra_and_an_export_names_its_own(tmp_path: Path) -> N
     lines = [
         [study, *small, "execution=inline"],
         ["export", study],
-        ["export", study, "export.format=tensorrt"],
+        ["export", study, "format=tensorrt"],
         ["register", study, "tracking.uri=auto"],
         ["release", study, "tracking.uri=auto"],
     ]
     swept, *others = without_extras(tmp_path, lines)
     assert (swept.code, swept.stderr) == (0, "")
     for ended in others:
-        extra = "tensorrt" if "export.format=tensorrt" in ended.words else "export"
+        extra = "tensorrt" if "format=tensorrt" in ended.words else "export"
         assert ended.code == 2
         assert f"pip install 'automl-sweep[{extra}]'" in ended.stderr, ended

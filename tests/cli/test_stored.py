@@ -11,6 +11,7 @@ import pytest
 from automl.config import (
     DataKind,
 )
+from automl.config.command_arguments import UIArguments
 from automl.record.event_log import EventLog
 from automl.record.studies import study_names
 from automl.running.prepare.identity_settings import flat_settings
@@ -183,7 +184,7 @@ def test_the_newest_study_is_meant_where_none_is_named(composed: Compose, folder
 
 
 def test_ui_needs_no_study(composed: Compose) -> None:
-    assert composed("ui", "ui.port=5001").config.ui.port == 5001
+    assert composed("ui", "port=5001").typed_arguments(UIArguments).port == 5001
 
 
 def test_status_composes_without_a_study(composed: Compose) -> None:
@@ -335,11 +336,10 @@ def test_a_study_that_was_moved_counts_from_where_it_is_used(
 def test_a_clone_stores_the_study_under_its_new_name_with_changes(
     composed: Compose, study: Path, folder: Path
 ) -> None:
-    changes = ("study.new_name=b", "study.n_trials=9", "sampler=random", "warm=true")
+    changes = ("name=b", "study.n_trials=9", "sampler=random", "warm=true")
     store(folder, "b", composed("clone", "study.name=a", *changes).stored_config)
     original, clone = (composed("resume", f"study.name={name}").config for name in "ab")
     assert (clone.study.name, clone.study.n_trials) == ("b", 9)
     assert clone.study.warm_from == ["a"]
     assert isinstance(clone.sampler, IndependentSampler)
-    assert (clone.study.new_name, clone.warm) == (None, False)
     assert (clone.space, clone.study.enqueue) == (original.space, original.study.enqueue)

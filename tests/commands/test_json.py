@@ -47,7 +47,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> di
     ("words", "part"),
     [
         (["status", "study.name=first"], "n_undelivered"),
-        (["status", "study.name=first", "status.trial=3"], '"curve"'),
+        (["status", "study.name=first", "trial=3"], '"curve"'),
         (["list"], "age_seconds"),
         (["devices", "devices=host"], "cuda_number"),
         (["compare", "first", "second"], '"sentences"'),
@@ -81,7 +81,7 @@ def test_an_error_is_an_object_with_the_rule_the_value_and_the_exit_code(
 def test_a_trial_that_there_is_not_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answer(capsys, "status", "study.name=first", "status.trial=99", code=2)
+    found = answer(capsys, "status", "study.name=first", "trial=99", code=2)
     assert "has no trial of this number; it has 20" in found["error"]["rule"]
 
 

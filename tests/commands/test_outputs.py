@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.command_arguments import type_arguments
 from automl.cli.command_registry import COMMANDS
+from automl.cli.typed_arguments import type_arguments
 from automl.commands.command_call import CommandCall
 from automl.config import Config, StudyConfig
 from automl.errors import ConfigError

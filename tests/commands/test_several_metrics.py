@@ -102,7 +102,8 @@ def test_the_report_draws_the_front_and_says_what_it_costs(study: Path) -> None:
     assert main(["report", "study.name=first"]) == 0
     page = (study / "report.html").read_text("utf-8")
     assert "3 of 5 finished trials are on the front" in page
-    assert "Trial 1, the knee, has err 3 (the best is 1, of trial 0), acc 0.8" in page
+    assert "trial 1, its knee, is a compromise: err 3, acc 0.8" in page
+    assert "The best by each metric: trial 0 has err 1, " in page
     assert "1 of 6 trials exceed bytes 1024" in page
     assert "<title>trial 2</title>" in page
 

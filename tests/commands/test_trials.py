@@ -35,7 +35,7 @@ def test_the_table_is_printed_as_csv(study: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_whole_numbers_stay_whole_beside_gaps(study: Path, kind: str) -> None:
-    words = ["trials", "study.name=first", f"trials.format={kind}", "trials.output=t"]
+    words = ["trials", "study.name=first", f"format={kind}", "to=t"]
     log = study / "events.log"
     assert main(words) == 0
     assert log.exists()
@@ -54,14 +54,14 @@ def test_whole_numbers_stay_whole_beside_gaps(study: Path, kind: str) -> None:
 
 
 def test_the_table_is_a_list_in_json(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trials", "study.name=first", "trials.format=json"]) == 0
+    assert main(["trials", "study.name=first", "format=json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["trial"] for row in rows] == [0, 1, 2, 3, 4, 5]
     assert rows[5]["value"] is None
 
 
 def test_params_of_several_types_fit_into_parquet(study: Path) -> None:
-    words = ["trials", "study.name=first", "trials.format=parquet", "trials.output=t.parquet"]
+    words = ["trials", "study.name=first", "format=parquet", "to=t.parquet"]
     assert main(words) == 0
     frame = pd.read_parquet("t.parquet")
     assert len(frame) == 6
@@ -69,5 +69,5 @@ def test_params_of_several_types_fit_into_parquet(study: Path) -> None:
 
 
 def test_parquet_needs_a_file(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trials", "study.name=first", "trials.format=parquet"]) == 2
-    assert "trials.output=FILE" in capsys.readouterr().err
+    assert main(["trials", "study.name=first", "format=parquet"]) == 2
+    assert "format=parquet: is no text, so it needs to=FILE" in capsys.readouterr().err

@@ -22,7 +22,7 @@ tables = st.lists(st.tuples(cells, cells, cells), max_size=12)
 
 
 def chunks_of(path: Path, block_bytes: int = 40, numbers: tuple[str, ...] = ()) -> list[TableChunk]:
-    table = ChunkedTable.at("predict.input", str(path), ["a", "b", "c"], ["a", "b", "c"])
+    table = ChunkedTable.at("table", str(path), ["a", "b", "c"], ["a", "b", "c"])
     small = ChunkedTable(table.file, table.columns, table.texts, block_bytes)
     chunks = list(small.chunks(numbers))
     for chunk in chunks:
@@ -102,7 +102,7 @@ def test_a_text_where_a_number_was_is_named(tmp_path: Path, kind: str) -> None:
     frame = pd.DataFrame({"a": ["1", "old", "?", " 3"], "b": ["x"] * 4, "c": ["", "", "", ""]})
     path = tmp_path / f"t.{kind}"
     frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
-    table = ChunkedTable.at("predict.input", str(path), ["a", "b"])
+    table = ChunkedTable.at("table", str(path), ["a", "b"])
     chunks = list(table.chunks(["a"]))
     where = "line 3" if kind == "csv" else "row 2"
     assert unread_of(chunks) == [(where, "a='old' is no number")]
@@ -116,7 +116,7 @@ def test_parquet_comes_in_its_types_and_a_part_at_a_time(
     frame = pd.DataFrame({"b": pd.date_range("2026-01-01", periods=10), "a": range(10)})
     frame.to_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr("automl.data.tables.chunked_table.CELLS_AT_ONCE", 8)
-    table = ChunkedTable.at("predict.input", str(tmp_path / "t.parquet"), ["a", "b"])
+    table = ChunkedTable.at("table", str(tmp_path / "t.parquet"), ["a", "b"])
     chunks = list(table.chunks(["a", "b"]))
     assert [chunk.n_rows for chunk in chunks] == [4, 4, 2]
     read = pd.concat([chunk.frame for chunk in chunks], ignore_index=True)
@@ -127,7 +127,7 @@ def test_parquet_comes_in_its_types_and_a_part_at_a_time(
 def test_kept_whole_numbers_stay_whole_beside_gaps(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": pd.array([64, None, 7], dtype="Int64"), "b": [0.5, None, 2]})
     frame.to_parquet(tmp_path / "t.parquet")
-    table = ChunkedTable.at("predict.input", str(tmp_path / "t.parquet"), ["a"], ["a", "b"])
+    table = ChunkedTable.at("table", str(tmp_path / "t.parquet"), ["a"], ["a", "b"])
     (chunk,) = table.chunks(["a"])
     assert _texts(chunk.frame["a"]).to_pylist() == ["64", None, "7"]
     assert _texts(chunk.frame["b"]).to_pylist() == ["0.5", None, "2.0"]
@@ -136,8 +136,8 @@ def test_kept_whole_numbers_stay_whole_beside_gaps(tmp_path: Path) -> None:
 
 def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,x\n1,2\n")
-    with pytest.raises(ConfigError, match=r"predict\.input=.*: lacks the columns b, c: a model"):
-        ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b", "c"])
+    with pytest.raises(ConfigError, match=r"table=.*: lacks the columns b, c: a model"):
+        ChunkedTable.at("table", str(tmp_path / "t.csv"), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("before", ["1,2,3", '5",6,7'])
@@ -185,7 +185,7 @@ def test_a_cell_means_the_same_however_its_block_is_parsed(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "t.csv"
         path.write_text("\n".join(["a,b,c", *map(",".join, rows), ""]), "utf-8")
-        whole = ChunkedTable.at("predict.input", str(path), ["a", "b", "c"], ["c"])
+        whole = ChunkedTable.at("table", str(path), ["a", "b", "c"], ["c"])
         table = ChunkedTable(whole.file, whole.columns, whole.texts, block_bytes)
         both = zip(table.chunks(["a"], ["b"]), table.chunks(["a"]), strict=True)
         for one, other in both:
@@ -206,7 +206,7 @@ def spelt(column: pd.Series[Any]) -> list[str]:
 def test_what_is_plain_is_parsed_by_arrow(tmp_path: Path) -> None:
     """Else what takes less time and no lock of Python's is never used, and nobody sees it."""
     (tmp_path / "t.csv").write_text("a,b,c\n1,x,7\n 2,?,8\n", "utf-8")
-    table = ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b"], ["c"])
+    table = ChunkedTable.at("table", str(tmp_path / "t.csv"), ["a", "b"], ["c"])
     (chunk,) = table.chunks(["a"], ["b"])
     assert isinstance(chunk.frame["b"].dtype, pd.CategoricalDtype)
     assert chunk.frame["a"].tolist() == [1, 2]
@@ -216,5 +216,5 @@ def test_what_is_plain_is_parsed_by_arrow(tmp_path: Path) -> None:
 
 def test_blank_lines_are_counted_where_nothing_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n\n1,x\n\nold,y\n", "utf-8")
-    table = ChunkedTable.at("predict.input", str(tmp_path / "t.csv"), ["a", "b"], ["a"])
+    table = ChunkedTable.at("table", str(tmp_path / "t.csv"), ["a", "b"], ["a"])
     assert unread_of(list(table.chunks(["a"], ["b"]))) == [("line 5", "a='old' is no number")]

@@ -59,7 +59,7 @@ def test_a_compressed_csv_is_read_as_what_it_holds(kind: str, tmp_path: Path) ->
     pack = PACKED[kind]
     for content in (pack(CSV), pack(CSV[:9]) + pack(CSV[9:]), pack(CSV.replace(b"\n", b"\r"))):
         pd.testing.assert_frame_equal(file_of(tmp_path, content).read("y"), FRAME)
-    table = ChunkedTable.at("predict.input", str(tmp_path / "table.csv"), ["a", "name"])
+    table = ChunkedTable.at("table", str(tmp_path / "table.csv"), ["a", "name"])
     (chunk,) = table.chunks(["a"])
     assert (chunk.n_rows, chunk.share, chunk.frame["name"].tolist()) == (3, 1.0, ["x", "é", "z"])
     latin = refusal(tmp_path, pack(CSV.decode().encode("latin-1")))
@@ -152,7 +152,7 @@ def test_parquet_is_read_under_any_name(tmp_path: Path) -> None:
 def test_bars_and_excels_line_of_the_separator_are_understood(text: str, tmp_path: Path) -> None:
     file = file_of(tmp_path, text.encode())
     assert file.read("y").to_dict("list") == {"a": [1.5], "name": ["x"], "y": [0.5]}
-    (chunk,) = ChunkedTable.at("predict.input", str(file.path), ["a"]).chunks(["a"])
+    (chunk,) = ChunkedTable.at("table", str(file.path), ["a"]).chunks(["a"])
     assert chunk.frame["a"].tolist() == [1.5]
 
 
@@ -173,7 +173,7 @@ def test_a_row_without_end_is_passed_over_by_its_line(tmp_path: Path) -> None:
     long = b"x" * (3 * LONGEST_ROW_BYTES)
     content = b"a,y\n1,2\n" + long + b",3\n4,5\n"
     assert "line 3: is longer than 16 MiB" in refusal(tmp_path, content)
-    table = ChunkedTable.at("predict.input", str(tmp_path / "table.csv"), ["a"])
+    table = ChunkedTable.at("table", str(tmp_path / "table.csv"), ["a"])
     chunks = [*table.chunks(["a"])]
     assert [row.number for chunk in chunks for row in chunk.unread] == [3]
     assert [cell for chunk in chunks for cell in chunk.frame["a"]] == [1, 4]

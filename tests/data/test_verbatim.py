@@ -193,7 +193,7 @@ def test_a_chunk_of_a_table_to_score_keeps_codes(
     path.write_text("".join(["plz,a\n", *lines]))
     preprocessing = learned(many)
     columns = preprocessing.columns
-    table = ChunkedTable.at("predict.input", str(path), columns.sources)
+    table = ChunkedTable.at("table", str(path), columns.sources)
     categories = [column.name for column in columns.categories]
     (chunk,) = table.chunks(columns.plain_numbers, categories, columns.verbatim)
     expected, rows = preprocessing.read(many), preprocessing.read(chunk.frame)

@@ -41,11 +41,11 @@ def test_a_copy_is_asked_for_and_then_has_runs_of_its_own(folder: Path, call: Ca
     for command in ("resume", "sync"):
         asked = call(command, "study.name=second")
         assert asked.code == 2
-        for word in ("moved or copied", "study.copy=true", "study.copy=false", "second", "first"):
+        for word in ("moved or copied", "copy=true", "copy=false", "second", "first"):
             assert word in asked.stderr
         assert {**snapshot(second.path), "lock": b""} == {**untouched, "lock": b""}
 
-    synced = call("sync", "study.name=second", "study.copy=true")
+    synced = call("sync", "study.name=second", "copy=true")
     assert synced.code == 0, synced.stderr
     assert f"delivered events: {n_lines}\n" in synced.stdout
     (own,) = uuids(second)
@@ -64,7 +64,7 @@ def test_a_copy_is_asked_for_and_then_has_runs_of_its_own(folder: Path, call: Ca
         assert run.data.tags["mlflow.parentRunId"] == second.parent().info.run_id
     assert shown(first) == before, "no old run is touched"
     (second.path / "place.json").unlink()  # the journal says which study it is, too
-    assert call("resume", "study.name=second", "study.copy=false").code == 0
+    assert call("resume", "study.name=second", "copy=false").code == 0
     assert uuids(second) == {own}
     assert shown(first) == before
     assert call("resume", "study.name=first", "study.n_trials=3").code == 0
@@ -92,7 +92,7 @@ def test_a_renamed_study_keeps_its_runs_and_its_experiment(folder: Path, call: C
     runs = set(shown(new))
     words = ("resume", "study.dir=elsewhere", "study.name=new", "study.n_trials=4")
     assert call(*words).code == 2, "it may be a copy: the original could be on another machine"
-    assert call(*words, "study.copy=false").code == 0
+    assert call(*words, "copy=false").code == 0
     assert uuids(moved) == whose
     assert runs < set(shown(moved))
     assert call(*words).code == 0, "asked once"
@@ -111,7 +111,7 @@ def test_a_copy_killed_while_it_becomes_a_study_of_its_own_becomes_one(
     kept = place.read_bytes()
     words = ("resume", "study.dir=elsewhere", "study.name=first", "study.n_trials=4")
     for _ in range(2):  # in its first moments, and later; only the first one has to be told
-        told = ("study.copy=true",) if place.read_bytes() == kept else ()
+        told = ("copy=true",) if place.read_bytes() == kept else ()
         running = program.start(*words, *told)
         running.wait_until(lambda: place.read_bytes() != kept, "a place of its own")
         running.kill()

@@ -120,7 +120,7 @@ def test_status_report_and_mlflow_show_the_edits(
     ("words", "message"),
     [
         ((), "nothing changes"),
-        (("training.epochs=3",), "study.new_name=… training.epochs=…"),
+        (("training.epochs=3",), "name=… training.epochs=…"),
         (("study.metric=val_auc",), "Begin a study like this one"),
         (("space.lr.low=3",), "low=3.0 is above high=0.9"),
         (("~space.lr", "~space.wd"), "the space would be empty"),

@@ -60,16 +60,16 @@ def test_of_one_family_it_is_made_by_command_alone_and_later_commands_take_it(
     assert scored.models[0] == "ensemble"
     assert len(scored.trials) == 1, "the best stands beside it"
     pd.DataFrame(POINTS, columns=["x1", "x2"]).to_csv("rows.csv", index=False)
-    done = call("predict", "study.name=a", "predict.input=rows.csv", "predict.output=out.csv")
+    done = call("predict", "study.name=a", "table=rows.csv", "to=out.csv")
     assert done.code == 0
     assert "ensemble of a scores rows.csv" in done.stdout
     found = pd.read_csv("out.csv").prediction
     np.testing.assert_array_equal(found, automl.load("studies/a/ensemble.pt").predict(POINTS))
-    done = call("export", "study.name=a", "export.model=ensemble", "export.to=out")
+    done = call("export", "study.name=a", "which=ensemble", "to=out")
     assert done.code == 0, done.stderr
     assert "all labels the same" in done.stdout
-    done = call("export", "study.name=a", "export.model=ensemble", "export.trial=1")
-    assert (done.code, "give one of them" in done.stderr) == (2, True)
+    done = call("export", "study.name=a", "which=ensemble,1")
+    assert (done.code, "export takes one model" in done.stderr) == (2, True)
 
 
 def test_none_where_none_is_wanted_and_one_that_cannot_be_written_is_said_and_made_later(
@@ -95,9 +95,9 @@ def test_of_several_families_the_trial_that_can_be_exported_is_named(
 ) -> None:
     both = "[{family: linear}, {family: mlp}]"
     call(*AUTO, "model.families=[linear,mlp]", "study.n_trials=2", f"study.enqueue={both}")
-    done = call("export", "study.name=a", "export.trial=0", "export.format=torch")
+    done = call("export", "study.name=a", "which=0", "format=torch")
     assert done.code == 2
-    assert "The best trial that has it is 1 (mlp): export.trial=1" in done.stderr
+    assert "The best trial that has it is 1 (mlp): which=1" in done.stderr
     for trial, kind in (("1", "torch"), ("0", "onnx")):
-        words = (f"export.trial={trial}", f"export.format={kind}")
+        words = (f"which={trial}", f"format={kind}")
         assert call("export", "study.name=a", *words).code == 0

@@ -59,7 +59,7 @@ def study(searched: Path, folder: Path) -> Records:
     return Records.copied(searched, folder, "t")
 
 
-MOVED = ("study.name=t", "study.copy=false")
+MOVED = ("study.name=t", "copy=false")
 
 
 def evaluations(study: Records) -> list[ModelsEvaluated]:
@@ -101,7 +101,7 @@ def test_scores_are_shown_kept_and_delivered(study: Records, call: Call) -> None
 
 @pytest.mark.slow
 def test_the_winner_is_scored_with_fresh_seeds(study: Records, call: Call) -> None:
-    done = call("evaluate", *MOVED, "evaluate.repeats=3")
+    done = call("evaluate", *MOVED, "seeds=3")
     assert (done.code, done.stderr) == (0, "")
     (event,) = evaluations(study)
     assert f"trial {event.trials[0]} trained 3 times with fresh seeds" in done.stdout
@@ -114,7 +114,7 @@ def test_the_winner_is_scored_with_fresh_seeds(study: Records, call: Call) -> No
 
 @pytest.mark.slow
 def test_a_part_of_the_rows_is_compared_with_parts_of_it(study: Records, call: Call) -> None:
-    done = call("evaluate", *MOVED, "evaluate.trials=[2,0,1]")
+    done = call("evaluate", *MOVED, "which=2,0,1")
     assert (done.code, done.stderr) == (0, "")
     numbers = [trial.number for trial in read_study(study.path).ranking()]
     assert evaluations(study)[0].trials == tuple(numbers)
@@ -139,8 +139,9 @@ def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: 
     scored = load_table_model(best).score(frame)
     shown = {name: score.value for name, score in event.scores[best.parent.name].items()}
     assert scored == pytest.approx(shown)
-    again = call("resume", "study.name=t", "study.n_trials=4", "data.split_to=parts")
+    again = call("resume", "study.name=t", "study.n_trials=4")
     assert (again.code, again.stderr) == (0, ""), "it is still the same study"
+    assert call("evaluate", "study.name=t", "data.test=later.csv", "to=parts").code == 0
     assert len(pd.read_csv(folder / "parts" / "left.csv")) == 150
     other = call("resume", "study.name=t", "study.n_trials=5", "data.sweep_rows=0.6")
     assert other.code == 2
@@ -148,9 +149,9 @@ def test_a_table_that_comes_later_is_scored(study: Records, call: Call, folder: 
 
 
 def test_it_is_the_same_from_python(study: Records, folder: Path) -> None:
-    with pytest.raises(automl.AutoMLError, match=r"study.copy=false"):
+    with pytest.raises(automl.AutoMLError, match=r"copy=false"):
         automl.open_study("t").evaluate()
-    frame = automl.open_study("t").evaluate([1, 0], overrides=["study.copy=false"])
+    frame = automl.open_study("t").evaluate([1, 0], overrides=["copy=false"])
     (event,) = evaluations(study)
     assert set(event.trials) == {0, 1}
     second = event.trials[1]
@@ -194,11 +195,11 @@ def test_a_store_that_is_down_gets_them_later(study: Records, call: Call, folder
     ("words", "problem"),
     [
         (
-            ("evaluate.trials=[7]",),
-            "evaluate.trials=7: study t has no such trial. Those with a value, best first: ",
+            ("which=7",),
+            "which=7: study t has no such trial. Those with a value, best first: ",
         ),
-        (("evaluate.trials=[1,1]",), "evaluate.trials=[1, 1]: names a trial twice"),
-        (("evaluate.n_resamples=10",), "evaluate.n_resamples=10: must be at least 100"),
+        (("which=1,1",), "which=1,1: names a model twice"),
+        (("evaluate.n_resamples=10",), "evaluate.n_resamples=10: this is no setting any more"),
         (("data.split_seed=1",), "data.path=table.csv is not what trial"),
         (("data.test=absent.csv",), "data.test=absent.csv: there is no such file"),
         (("data.test=copy.csv",), "data.test=copy.csv: 250 of its 500 rows are rows"),
@@ -229,7 +230,7 @@ def test_a_table_that_has_changed_is_refused(study: Records, call: Call, folder:
 
 def test_a_model_that_is_gone_is_named(study: Records, call: Call) -> None:
     shutil.rmtree(study.path / "checkpoints" / "trial-00001")
-    done = call("evaluate", *MOVED, "evaluate.trials=[1]")
+    done = call("evaluate", *MOVED, "which=1")
     assert done.code == 2
     assert "trial 1 has left no such file" in done.stderr
 

@@ -66,7 +66,7 @@ def test_only_finished_trials_have_values_and_models(study: Records) -> None:
 
 
 def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
-    done = call("evaluate", "study.name=f", "study.copy=false")
+    done = call("evaluate", "study.name=f", "copy=false")
     assert (done.code, done.stderr) == (0, "")
     assert "\nf: 240 rows out-of-fold, by which trials were chosen" in done.stdout
     (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
@@ -89,13 +89,13 @@ def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
 
 
 def test_its_models_are_exported_as_one(study: Records, call: Call, folder: Path) -> None:
-    done = call("export", "study.name=f", "study.copy=false", "export.format=torch")
+    done = call("export", "study.name=f", "copy=false", "format=torch")
     assert (done.code, done.stderr) == (0, "")
     assert "the export says what the model says" in done.stdout
 
 
 def test_a_refit_trains_one_model_on_all_rows(study: Records, call: Call) -> None:
-    done = call("refit", "study.name=f", "study.copy=false")
+    done = call("refit", "study.name=f", "copy=false")
     assert (done.code, done.stderr) == (0, "")
     assert "240 rows (train+validation)" in done.stdout
     refitted = automl.load(study.path / "refit.pt")
@@ -107,6 +107,6 @@ def test_a_refit_trains_one_model_on_all_rows(study: Records, call: Call) -> Non
 
 
 def test_a_study_goes_on_with_its_folds_alone(study: Records, call: Call) -> None:
-    done = call("resume", "study.name=f", "study.copy=false", "data.folds=4")
+    done = call("resume", "study.name=f", "copy=false", "data.folds=4")
     assert done.code == 2
     assert "data.folds: 3 in the study, 4 now" in done.stderr

@@ -60,7 +60,7 @@ def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
         nvml_stub.gpu(uuid).fill()
         nvml_stub.gpu(uuid).host([(os.getpid(), 7 * GIB)])
     program.environment = nvml_stub.environment(program.environment)
-    one = ("refit.devices=1", "refit.parallel=none", "devices.interval_seconds=0.1")
+    one = ("parallel=none", "devices.interval_seconds=0.1")
     refit = program.start("refit", *named, "devices=nvml", "admission.request=2GiB", *one)
     study = Records(program.folder, "waits").path
 

@@ -123,7 +123,7 @@ def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
     assert "majority" in scored.stdout
     (event,) = (e for e in Records(folder, "images").events() if isinstance(e, ModelsEvaluated))
     assert event.models == ("trial-00000",)
-    refused = call("predict", "study.name=images", "predict.input=a.csv", "predict.output=b.csv")
+    refused = call("predict", "study.name=images", "table=a.csv", "to=b.csv")
     assert refused.code == 2
     assert "predict needs a table" in refused.stderr
 
@@ -188,12 +188,12 @@ def test_the_winner_is_trained_again_on_training_and_validation_rows(
 def test_a_refit_of_datasets_stops_by_rows_that_are_held_out(folder: Path, call: Call) -> None:
     Path("mine.py").write_text(SOURCE.replace("return x, y", "return Pairs(x, y)") + PAIRS)
     assert call(*WORDS, *FEW).code == 0
-    done = call("refit", "study.name=images", "refit.rows=all", "refit.hold_out=0.1")
+    done = call("refit", "study.name=images", "rows=all", "hold_out=0.1")
     assert (done.code, done.stderr) == (0, "")
     assert "297 rows (all), 0.1 held out to stop by" in done.stdout
     refit = automl.load("studies/images/refit.pt", build=bars_network)
     assert "val_loss" in refit.metrics
-    known = call("evaluate", "study.name=images", "evaluate.model=refit")
+    known = call("evaluate", "study.name=images", "which=refit")
     assert known.code == 2
-    assert "refit.pt was trained on these rows, too (refit.rows=all)" in known.stderr
+    assert "refit.pt was trained on these rows, too (rows=all)" in known.stderr
     assert 'as part "test" of mine.py:parts' in known.stderr

@@ -29,7 +29,7 @@ def test_a_study_goes_on_after_a_power_cut(folder: Path, lossy_disk: LossyDisk, 
         for name in ("best.pt", "last.pt"):
             path = Path("studies/cut/checkpoints", f"trial-{number:05d}", name)
             assert (left / path).read_bytes() == (folder / path).read_bytes()
-    moved = "study.copy=false"  # as after any restore: what is left lies in another folder here
+    moved = "copy=false"  # as after any restore: what is left lies in another folder here
     again = Program(left).call("resume", "study.name=cut", "study.n_trials=3", moved)
     assert (again.code, again.stderr) == (0, "")
     Records(left, "cut").check_exact(3, 1, ["train_loss", "val_loss"])

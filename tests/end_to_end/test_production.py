@@ -60,7 +60,7 @@ def test_the_fastest_way_is_measured_and_written(
 
     # Inductor's own way, since monkeypatch would leave the option deleted in this process.
     with config.patch({"cpp.cxx": ("none-such",)}):  # nothing is compiled
-        done = call("export", "study.name=table", "export.tune=true", "export.to=out")
+        done = call("export", "study.name=table", "tune=true", "to=out")
     assert (done.code, done.stderr) == (0, "")
     tuned = json.loads((stored / "out" / "tune.json").read_text())
     schema = json.loads((stored / "out" / "schema.json").read_text())
@@ -89,7 +89,7 @@ def test_ctrl_c_before_any_file_was_measured_is_no_failure(
     monkeypatch.setattr("automl.measure.tuning.measurement.ONE_ROW_SECONDS", 0.01)
     monkeypatch.setattr("automl.measure.tuning.measurement.BATCH_SECONDS", 0.01)
     monkeypatch.setattr("torch.export.export", interrupted)  # the first way that makes a file
-    done = call("export", "study.name=table", "export.tune=true", "export.to=out")
+    done = call("export", "study.name=table", "tune=true", "to=out")
     assert done.code == 130
     assert done.stderr == "automl: Ctrl-C: stopped before its end; give the same command again.\n"
     assert "interrupted before anything that could be written was measured" in done.stdout
@@ -100,7 +100,7 @@ def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(
     stored: Path, call: Call
 ) -> None:
     to = stored / "out"
-    words = ["study.name=network", "export.format=torch", "export.trial=1", f"export.to={to}"]
+    words = ["study.name=network", "format=torch", "which=1", f"to={to}"]
     done = call("export", *words)
     assert (done.code, done.stderr) == (0, "")
     assert json.loads((to / "schema.json").read_text())["trial"] == 1
@@ -112,10 +112,10 @@ def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(
     [
         (["study.name=function"], "needs a study of the built-in training"),
         (
-            ["study.name=disc", "export.trial=99"],
-            "export.trial=99: study disc has no such trial. Those with a value",
+            ["study.name=disc", "which=99"],
+            "which=99: study disc has no such trial. Those with a value",
         ),
-        (["study.name=disc", "export.format=jit"], "export.format"),
+        (["study.name=disc", "format=jit"], "format=jit: Invalid value"),
         (["study.name=nobody"], "study.name=nobody: no such study"),
         (["study.name=table", "data.path=gone.csv"], "data.path=gone.csv: there is no such file"),
         (["study.name=table", "data.path=other.csv"], "The table lacks the columns colour"),
@@ -129,7 +129,7 @@ def test_what_cannot_be_done_is_refused(
         if "data.path" in words[-1] or "jit" in words[-1]:
             return  # it reads no table of the study's
         words = [w.replace("export.", "predict.") for w in words]
-        words += ["predict.input=table.csv", "predict.output=scores.csv"]
+        words += ["table=table.csv", "to=scores.csv"]
         said = said.replace("export.", "predict.")
     done = call(command, *words)
     assert done.code == 2
@@ -155,7 +155,7 @@ def test_a_table_is_scored_as_automl_load_scores_it(
     frame.insert(0, "id", [f"{i:03}" for i in range(len(frame))])
     frame.insert(0, "number", range(len(frame)))
     frame.to_csv(given, index=False) if given.endswith("csv") else frame.to_parquet(given)
-    words = [f"predict.input={given}", f"predict.output={output}", "predict.keep=[id,number,size]"]
+    words = [f"table={given}", f"to={output}", "keep=[id,number,size]"]
     done = call("predict", "study.name=table", *words)
     assert (done.code, done.stderr) == (0, "")
     scores = (
@@ -176,7 +176,7 @@ def test_a_table_is_scored_as_automl_load_scores_it(
 def test_classes_come_with_their_probabilities(stored: Path, call: Call) -> None:
     frame = pd.DataFrame({"x1": [0.0, 0.9, -0.2], "x2": [0.1, 0.9, None]})
     frame.to_csv("rows.csv", index=False)
-    words = ["predict.input=rows.csv", "predict.output=scores.csv", "predict.trial=1"]
+    words = ["table=rows.csv", "to=scores.csv", "which=1"]
     done = call("predict", "study.name=disc", *words)
     assert (done.code, done.stderr) == (0, "")
     assert "trial-00001 of disc scores rows.csv" in done.stdout
@@ -189,7 +189,7 @@ def test_classes_come_with_their_probabilities(stored: Path, call: Call) -> None
 
 def test_rows_that_cannot_be_read_are_named_counted_and_empty(stored: Path, call: Call) -> None:
     (stored / "rows.csv").write_text("x1,x2\n1,2\n1,2,3\nbig,0\n0,0\n")
-    words = ["predict.input=rows.csv", "predict.output=scores.csv"]
+    words = ["table=rows.csv", "to=scores.csv"]
     done = call("predict", "study.name=disc", *words)
     assert (done.code, done.stderr) == (0, "")
     assert "line 3: cells: 3, and 2 columns" in done.stdout
@@ -207,12 +207,12 @@ def test_rows_that_cannot_be_read_are_named_counted_and_empty(stored: Path, call
         ("x1\n1\n", [], "lacks the columns x2"),
         ("x1,x2\n", [], "has a header and no rows"),
         ("x1,x2\n1,a\n", [], r"its only row cannot be read (line 2: x2='a' is no number)"),
-        ("x1,x2\n1,2\n", ["predict.output=rows.csv"], "is the table itself"),
-        ("x1,x2\n1,2\n", ["predict.output=gone/s.csv"], "a file in a folder that is there"),
-        ("x1,x2\n1,2\n", ["predict.output=/dev/null"], "this is a device, which no file"),
-        ("x1,x2\n1,2\n", ["predict.output=s.xlsx"], "must end in .csv or .parquet"),
-        ("x1,x2\n1,2\n", ["predict.keep=[id]"], "has no column id to keep; it has: x1, x2"),
-        ("x1,x2\n1,2\n", ["predict.input=null"], "predict.input: must be given"),
+        ("x1,x2\n1,2\n", ["to=rows.csv"], "is the table itself"),
+        ("x1,x2\n1,2\n", ["to=gone/s.csv"], "a file in a folder that is there"),
+        ("x1,x2\n1,2\n", ["to=/dev/null"], "this is a device, which no file"),
+        ("x1,x2\n1,2\n", ["to=s.xlsx"], "must end in .csv or .parquet"),
+        ("x1,x2\n1,2\n", ["keep=[id]"], "has no column id to keep; it has: x1, x2"),
+        ("x1,x2\n1,2\n", ["table=null"], "table: must be given"),
     ],
 )
 def test_nothing_is_written_where_nothing_can_be_scored(
@@ -220,7 +220,7 @@ def test_nothing_is_written_where_nothing_can_be_scored(
 ) -> None:
     (stored / "rows.csv").write_text(body)
     (stored / "scores.csv").write_text("of yesterday")
-    given = ["predict.input=rows.csv", "predict.output=scores.csv", *words]
+    given = ["table=rows.csv", "to=scores.csv", *words]
     done = call("predict", "study.name=disc", *given)
     assert done.code == 2
     assert said in done.stderr

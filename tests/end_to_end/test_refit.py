@@ -20,7 +20,7 @@ from tests.end_to_end.records import Records
 FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
 REFIT = ("refit", "study.name=a")
-OF_SWEPT = (*REFIT, "study.copy=false")
+OF_SWEPT = (*REFIT, "copy=false")
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,12 @@ def test_the_best_trial_is_trained_again_on_more_rows(swept: Path, call: Call) -
     assert {tuple(r) for r in records(swept).losses().values()} == {("train_loss",)}
     # Again is no second training.
     n_lines = records(swept).n_lines()
-    assert call(*OF_SWEPT, f"refit.trial={best.number}").code == 0
+    assert call(*OF_SWEPT, f"which={best.number}").code == 0
     assert records(swept).n_lines() <= n_lines + 2  # a sweep that begins and ends
 
 
 def test_its_run_stands_beside_those_of_the_study(swept: Path, call: Call) -> None:
-    call(*OF_SWEPT, "refit.n_seeds=2")
+    call(*OF_SWEPT, "seeds=2")
     (name,) = refits(swept)
     runs = {str(run.info.run_name): run for run in Records(swept, "a").runs()}
     seeds = {f"refit-{name}-seed-0", f"refit-{name}-seed-1"}
@@ -97,7 +97,7 @@ def test_its_run_stands_beside_those_of_the_study(swept: Path, call: Call) -> No
 
 @pytest.mark.slow
 def test_several_seeds_are_one_model_by_their_mean(swept: Path, call: Call) -> None:
-    done = call(*OF_SWEPT, "refit.n_seeds=3", "refit.rows=all")
+    done = call(*OF_SWEPT, "seeds=3", "rows=all")
     assert (done.code, done.stderr) == (0, "")
     (name,) = refits(swept)
     points = np.random.default_rng(0).uniform(-1, 1, (50, 2))
@@ -109,14 +109,14 @@ def test_several_seeds_are_one_model_by_their_mean(swept: Path, call: Call) -> N
     np.testing.assert_allclose(found, mean, rtol=1e-6)
     assert np.ptp([m.predict_probabilities(points) for m in each], axis=0).max() > 1e-4
     # More seeds are more of the same refit; other rows are another.
-    assert call(*OF_SWEPT, "refit.n_seeds=4", "refit.rows=all").code == 0
+    assert call(*OF_SWEPT, "seeds=4", "rows=all").code == 0
     assert refits(swept) == [name]
-    assert call(*OF_SWEPT, "refit.rows=train").code == 0
+    assert call(*OF_SWEPT, "rows=train").code == 0
     assert len(refits(swept)) == 2
 
 
 def test_held_out_rows_tell_where_to_stop(swept: Path, call: Call) -> None:
-    assert call(*OF_SWEPT, "refit.hold_out=0.1").code == 0
+    assert call(*OF_SWEPT, "hold_out=0.1").code == 0
     losses = {step: metrics for (_, step), metrics in records(swept).losses().items()}
     assert len(losses) == 4, "all epochs of the study's"
     best = min(losses, key=lambda step: losses[step]["val_loss"])
@@ -131,7 +131,7 @@ def test_a_regression_from_a_table(folder: Path, call: Call) -> None:
     table.to_csv("table.csv", index=False)
     data = ("data=csv", "model=mlp", "data.path=table.csv", "data.target=y")
     call(*FEW, *data, "study.n_trials=1", "training.epochs=3")
-    assert call(*REFIT, "refit.n_seeds=2", "refit.rows=all").code == 0
+    assert call(*REFIT, "seeds=2", "rows=all").code == 0
     predicted = automl.load("studies/a/refit.pt").predict(table)
     (name,) = refits(folder)
     each = [
@@ -175,7 +175,7 @@ def test_the_winner_of_a_part_is_tried_on_all_that_train(folder: Path, call: Cal
     n_lines = tried.n_lines()
     assert call(*REFIT).code == 0
     assert (tried.n_lines(), len(refits(folder))) == (n_lines, 2)
-    assert "checked on" not in call(*REFIT, "refit.check=false").stdout
+    assert "checked on" not in call(*REFIT, "check=false").stdout
     assert automl.load("studies/a/refit.pt").params == best
 
 
@@ -185,7 +185,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
 ) -> None:
     space = "space={mlp_lr: 0.01, mlp_batch_size: 20, mlp_width: 8, mlp_depth: 1}"
     assert call(*SMALL, "model=auto", "model.families=[mlp]", space).code == 0
-    done = call(*REFIT, "refit.members=none")
+    done = call(*REFIT, "which=best")
     assert (done.code, done.stderr) == (0, "")
     best = automl.open_study("a").best
     assert automl.load("studies/a/refit.pt").params == {
@@ -195,7 +195,7 @@ def test_the_winner_of_several_families_is_refitted_as_one_of_its_own(
     assert step is not None
     epochs = epochs_for_steps(step, TrainRowCounts(200, 300), 20)
     assert len(records(folder).losses()) == epochs, "of batches of twenty rows"
-    assert call(*REFIT, "refit.members=none", "refit.batch_size=40").code == 0
+    assert call(*REFIT, "which=best", "batch_size=40").code == 0
     assert automl.load("studies/a/refit.pt").params["batch_size"] == 40
 
 
@@ -208,7 +208,7 @@ def test_a_function_is_told_and_its_best_state_is_kept(folder: Path, call: Call)
         "refit": True,
         "devices": 1,
     }
-    assert call(*REFIT, "refit.n_seeds=2").code == 2
+    assert call(*REFIT, "seeds=2").code == 2
 
 
 def test_what_asks_for_its_params_has_those_of_the_winner(folder: Path, call: Call) -> None:
@@ -240,13 +240,13 @@ def test_a_program_is_told(folder: Path, call: Call) -> None:
     ("words", "said"),
     [
         (
-            ("refit.trial=9",),
-            "refit.trial=9: study a has no such trial. Those with a value, best first: ",
+            ("which=9",),
+            "which=9: study a has no such trial. Those with a value, best first: ",
         ),
-        (("refit.rows=most",), "refit.rows=most: must be one of train, train+validation, all."),
-        (("refit.hold_out=0.999",), "refit.hold_out=0.999: 300 rows leave too few to train on."),
+        (("rows=most",), "rows=most: must be one of train, train+validation, all."),
+        (("hold_out=0.999",), "hold_out=0.999: 300 rows leave too few to train on."),
         (("data.split_seed=7",), "data.split_seed: 0 in the study, 7 now"),
-        (("refit.n_seeds=0",), "refit.n_seeds=0: must be at least 1."),
+        (("seeds=0",), "seeds=0: must be at least 1."),
     ],
     ids=lambda value: str(value[0]),
 )

@@ -115,10 +115,9 @@ def test_where_it_is_not_wanted_nothing_is_said_of_it(table: Path, call: Call) -
 
 
 def test_what_it_cannot_be_done_with_is_said(table: Path, call: Call) -> None:
-    done = call(*BY_ITSELF, "refit.devices=2", "study.n_trials=2", "training.epochs=2")
+    done = call(*BY_ITSELF, "study.finish=ensemble", "study.n_trials=2", "training.epochs=2")
     assert (done.code, done.stderr) == (0, "")
-    assert "not trained again on all rows (refit.devices=2: members of an" in done.stdout
-    done = call("resume", NAME, "refit.devices=all", "study.timeout_seconds=1e-3")
+    done = call("resume", NAME, "study.finish=auto", "study.timeout_seconds=1e-3")
     assert done.code == 0
     assert re.search(
         r"not trained again on all rows \(that takes about .*, and of study.timeout_seconds=0.001 "

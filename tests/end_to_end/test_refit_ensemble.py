@@ -22,7 +22,7 @@ from tests.end_to_end.tables import AUTO, wine_like
 pytestmark = pytest.mark.slow
 
 NAME = "study.name=a"
-MOVED = (NAME, "study.copy=false")
+MOVED = (NAME, "copy=false")
 REFIT = ("refit", *MOVED)
 
 
@@ -161,15 +161,15 @@ def test_after_a_part_of_the_rows_its_networks_take_what_one_does_best_with(
     assert now[0] == n_lines[0]
     assert now[1] <= n_lines[1] + 2
     assert len(refits(study)) == 2
-    said = call("refit", NAME, "refit.check=false").stdout
+    said = call("refit", NAME, "check=false").stdout
     assert "members are trained with its params" in " ".join(said.split())
 
 
 def test_the_best_trial_alone_where_that_is_wanted(study: Records, call: Call) -> None:
     best = read_study(study.path).best()
     assert best is not None
-    assert call(*REFIT, "refit.members=none").code == 0
-    assert call(*REFIT, f"refit.trial={best.number}").code == 0
+    assert call(*REFIT, "which=best").code == 0
+    assert call(*REFIT, f"which={best.number}").code == 0
     (folder,) = refits(study)
     assert folder.name.startswith(f"trial-{best.number:05d}-")
 
@@ -197,20 +197,20 @@ def test_killed_in_the_middle_it_goes_on_with_what_is_left(
 
 def test_a_table_is_scored_by_the_heaviest_members_alone(study: Records, call: Call) -> None:
     first = next(iter(made(study).members))
-    into = ("predict.input=wine.csv", "predict.output=said.csv")
-    done = call("predict", *MOVED, *into, "predict.members=1")
+    into = ("table=wine.csv", "to=said.csv")
+    done = call("predict", *MOVED, *into, "members=1")
     assert (done.code, done.stderr) == (0, "")
     n_all = len(made(study).members)
     assert f"ensemble of a, by 1 of its {n_all} members, scores wine.csv" in done.stdout
     said = pd.read_csv("said.csv").prediction
     own = load_table_model(study.path / "checkpoints" / f"trial-{first:05d}" / "best.pt")
     np.testing.assert_allclose(said, own.predict(pd.read_csv("wine.csv")), rtol=1e-9)
-    done = call("predict", NAME, *into, "predict.members=9")
+    done = call("predict", NAME, *into, "members=9")
     assert f", by all of its {n_all} members, scores" in done.stdout
-    done = call("predict", NAME, *into, "predict.members=1", f"predict.trial={first}")
+    done = call("predict", NAME, *into, "members=1", f"which={first}")
     assert done.code == 2
-    assert f"predict.members=1: trial-{first:05d} is no ensemble" in done.stderr
-    assert call("predict", NAME, *into, "predict.members=0").code == 2
+    assert f"members=1: trial-{first:05d} is no ensemble" in done.stderr
+    assert call("predict", NAME, *into, "members=0").code == 2
 
 
 def test_its_networks_may_compute_elsewhere(study: Records) -> None:
@@ -231,9 +231,10 @@ def test_its_networks_may_compute_elsewhere(study: Records) -> None:
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("refit.parallel=ddp", "refit.parallel=ddp: members of an ensemble are trained as they"),
-        ("refit.devices=2", "refit.devices=2: members of an ensemble"),
-        ("refit.members=some", "some"),
+        ("parallel=ddp", "parallel=ddp: members of an ensemble are trained as they"),
+        ("refit.devices=2", "refit.devices=2: this is no setting any more"),
+        ("which=some", "names no some"),
+        ("which=refit", "which=refit: refit trains one trial or the ensemble again"),
     ],
 )
 def test_what_is_refused(word: str, said: str, study: Records, call: Call) -> None:

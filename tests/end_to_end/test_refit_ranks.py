@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,16 @@ STUDY = (
     *("data.n_train=400", "training.precision=float64"),
     "space={depth: 2, width: 32, lr: 1e-4, batch_size: 64}",
 )
-RANKS = ("refit", "study.name=a", "refit.parallel=ddp", "refit.devices=2")
+RANKS = ("refit", "study.name=a", "parallel=ddp")
+
+
+@pytest.fixture(autouse=True)
+def two_cores() -> Iterator[None]:
+    """Let a refit have two cores, and so train in two processes."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cores)[:2])
+    yield
+    os.sched_setaffinity(0, cores)
 
 
 def ranks_of(pid: int) -> list[int]:

@@ -19,7 +19,7 @@ from tests.end_to_end.records import Records
 pytestmark = pytest.mark.slow
 
 NAME = "study.name=a"
-MOVED = (NAME, "study.copy=false")
+MOVED = (NAME, "copy=false")
 SMALL = (
     *(NAME, "devices=host", "sampler=random", "pruner=none", "study.n_trials=2"),
     *("training.epochs=4", "data.n_train=200", "data.n_validation=100", "execution=inline"),
@@ -28,7 +28,7 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def refitted(module_program: Program) -> Path:
-    for words in (SMALL, ("refit", NAME, "refit.n_seeds=2")):
+    for words in (SMALL, ("refit", NAME, "seeds=2")):
         done = module_program.start(*words).wait()
         assert (done.code, done.stderr) == (0, "")
     return module_program.folder
@@ -64,21 +64,21 @@ def test_its_scores_stand_beside_those_of_the_trial_it_repeats(study: Records, c
     assert runs[trial_name(number)].metrics["test_loss"] == pytest.approx(own)
     assert runs["a"].metrics["test_loss"] == pytest.approx(refit)
     assert runs["a"].tags["automl.evaluated"].startswith(refit_name(number))
-    frame = automl.open_study("a").evaluate(overrides=["study.copy=false"])
+    frame = automl.open_study("a").evaluate(overrides=["copy=false"])
     assert frame.loc[("loss", f"refit of {number}"), "score"] == pytest.approx(refit)
 
 
 def test_it_is_not_scored_on_rows_that_it_learned_from(study: Records, call: Call) -> None:
-    assert call("refit", *MOVED, "refit.rows=all").code == 0
+    assert call("refit", *MOVED, "rows=all").code == 0
     done = call("evaluate", *MOVED)
     assert (done.code, done.stderr) == (0, "")
-    assert "refit.pt was trained on these rows, too (refit.rows=all)" in done.stdout
+    assert "refit.pt was trained on these rows, too (rows=all)" in done.stdout
     (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.models == (trial_name(best_of(study)),)
     assert event.kind is RowsKind.KEPT
-    asked = call("evaluate", *MOVED, "evaluate.model=refit")
+    asked = call("evaluate", *MOVED, "which=refit")
     assert asked.code == 2
-    assert "evaluate.model=refit: refit.pt was trained on these rows, too" in asked.stderr
+    assert "which=refit: refit.pt was trained on these rows, too" in asked.stderr
 
 
 def test_a_table_is_scored_by_it_or_by_the_trial_that_is_asked_for(
@@ -88,13 +88,13 @@ def test_a_table_is_scored_by_it_or_by_the_trial_that_is_asked_for(
     rows.to_csv("rows.csv", index=False)
     files = {
         (): (refit_name(best_of(study)), study.path / "refit.pt"),
-        ("predict.model=trial",): (
+        ("which=best",): (
             trial_name(best_of(study)),
             study.path / "checkpoints" / trial_name(best_of(study)) / "best.pt",
         ),
     }
     for words, (name, file) in files.items():
-        done = call("predict", *MOVED, "predict.input=rows.csv", "predict.output=out.csv", *words)
+        done = call("predict", *MOVED, "table=rows.csv", "to=out.csv", *words)
         assert (done.code, done.stderr) == (0, "")
         assert f"{name} of a scores rows.csv" in done.stdout
         found = pd.read_csv("out.csv")["probability_1"]
@@ -102,10 +102,10 @@ def test_a_table_is_scored_by_it_or_by_the_trial_that_is_asked_for(
 
 
 def test_one_seed_and_the_mean_of_several_are_exported(study: Records, call: Call) -> None:
-    done = call("export", *MOVED, "export.format=torch")
+    done = call("export", *MOVED, "format=torch")
     assert (done.code, done.stderr) == (0, "")
     name = refit_name(best_of(study))
-    assert f"\n{name} of a: export.format=torch" in done.stdout
+    assert f"\n{name} of a: format=torch" in done.stdout
     schema = json.loads((study.path / "exports" / f"{name}-torch" / "schema.json").read_text())
     assert (schema["trial"], schema["refit"]) == (best_of(study), True)
     assert schema["model_file"]["name"] == "refit.pt"
@@ -113,7 +113,7 @@ def test_one_seed_and_the_mean_of_several_are_exported(study: Records, call: Cal
 
 def test_a_trial_that_is_better_by_now_is_named(study: Records, call: Call) -> None:
     other = 1 - best_of(study)
-    assert call("refit", *MOVED, f"refit.trial={other}").code == 0
+    assert call("refit", *MOVED, f"which={other}").code == 0
     done = call("evaluate", *MOVED)
     best = trial_name(best_of(study))
     assert f"the best trial is {best} by now, and the refit is of {trial_name(other)}" in (

@@ -35,7 +35,7 @@ FEW = (
     "execution=inline",
     "admission.max_concurrent_trials=1",
 )
-MOVED = ("study.name=t", "study.copy=false")
+MOVED = ("study.name=t", "copy=false")
 
 
 def write_table(path: Path, seed: int = 0, n_rows: int = 400) -> pd.DataFrame:
@@ -133,7 +133,7 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
     )
     assert "models:/t@champion" in first.stdout
     assert "champion: as before" in again.stdout
-    assert "export.format=onnx" not in again.stdout, "the export is there"
+    assert "format=onnx" not in again.stdout, "the export is there"
 
     (version,) = versions(study)
     assert version.aliases == ["champion"]
@@ -160,7 +160,7 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
 def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> None:
     study = with_version
     _, other = best_and_other(study)
-    done = call("register", *MOVED, f"register.trial={other}")
+    done = call("register", *MOVED, f"which={other}")
     assert (done.code, done.stderr) == (0, "")
     assert f"trial-{other:05d} is version 2 of the registered model t\n" in done.stdout
     assert "challenger: loss +" in done.stdout
@@ -172,7 +172,7 @@ def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> N
 @pytest.mark.slow
 def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> None:
     _, other = best_and_other(study)
-    assert call("register", *MOVED, f"register.trial={other}").code == 0
+    assert call("register", *MOVED, f"which={other}").code == 0
     done = call("register", "study.name=t")
     assert ": better\n" in done.stdout
     assert [version.aliases for version in versions(study)] == [[], ["champion"]]
@@ -184,8 +184,8 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
     client(study).create_registered_model("t", tags={"automl.study": "another"})
     for words, said in (
         ((), "the registered model of this name is of another study of automl (another)"),
-        (("register.name=t",), "another study of automl (another), which shares it with none"),
-        (("register.name=theirs",), "register.name=theirs: another project has a registered"),
+        (("as=t",), "another study of automl (another), which shares it with none"),
+        (("as=theirs",), "as=theirs: another project has a registered"),
     ):
         done = call("register", *MOVED, *words)
         assert done.code == 2
@@ -193,7 +193,7 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
         assert len(done.stderr.splitlines()) == 1
     assert versions(study, "theirs") == versions(study) == []
     client(study).set_registered_model_tag("t", "automl.shared", "true")
-    shared = call("register", "study.name=t", "register.name=t")
+    shared = call("register", "study.name=t", "as=t")
     assert (shared.code, shared.stderr) == (0, ""), "it was named"
     assert len(versions(study)) == 1
 
@@ -221,9 +221,9 @@ def test_a_registry_that_is_down_is_gone_on_with(
 def test_what_cannot_be_served_is_refused_before_anything(
     command: str, study: Records, call: Call
 ) -> None:
-    done = call(command, *MOVED, "export.format=torch")
+    done = call(command, *MOVED, "format=torch")
     assert done.code == 2
-    assert "export.format=torch: a registered model is served by ONNX Runtime" in done.stderr
+    assert "format=torch: is no setting, but an argument of export" in done.stderr
     assert not (study.path / "exports").exists()
 
 

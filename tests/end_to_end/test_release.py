@@ -20,7 +20,7 @@ from tests.end_to_end.records import Records
 
 pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
 NAME = "study.name=a"
-MOVED = (NAME, "study.copy=false")
+MOVED = (NAME, "copy=false")
 SMALL = (
     *(NAME, "devices=host", "sampler=random", "pruner=none", "study.n_trials=2"),
     *("training.epochs=15", "data.n_train=400", "data.n_validation=100", "execution=inline"),
@@ -106,12 +106,12 @@ def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
 def test_a_refit_that_is_worse_stops_before_anything_is_exported(
     study: Records, call: Call
 ) -> None:
-    few = ("refit.rows=train", "refit.hold_out=0.97")
+    few = ("rows=train", "hold_out=0.97")
     done = call("release", *MOVED, *few)
     assert done.code == 1
     assert "the refit is worse than the trial by more than chance: loss " in done.stderr
     number = read_study(study.path).ranking()[0].number
-    assert f"register study.name=a register.trial={number}\n" in done.stderr
+    assert f"register study.name=a which={number}\n" in done.stderr
     assert list(shown_steps(done.stdout)) == ["evaluate", "refit"]
     assert not (study.path / "exports").exists()
     client = MlflowClient(f"sqlite:///{study.path.parents[1] / 'mlflow.db'}")
@@ -140,22 +140,11 @@ def test_whoever_is_killed_in_a_step_goes_on_with_it(study: Records, program: Pr
     check_registered(study)
 
 
-@pytest.mark.parametrize(
-    ("word", "key"),
-    [
-        ("evaluate.trials=[1]", "evaluate.trials"),
-        ("export.trial=0", "export.trial"),
-        ("register.trial=0", "register.trial"),
-        ("register.model=trial", "register.model"),
-    ],
-)
-def test_another_model_than_the_refit_is_refused(
-    word: str, key: str, study: Records, call: Call
-) -> None:
+@pytest.mark.parametrize("word", ["which=refit", "which=0,1"])
+def test_what_cannot_be_refitted_is_refused(word: str, study: Records, call: Call) -> None:
     done = call("release", *MOVED, word)
     assert done.code == 2
-    assert f"{key}: release evaluates a trial, or the ensemble, and its refit" in done.stderr
-    assert "refit.trial=N" in done.stderr
+    assert f"{word}: release trains one trial or the ensemble again" in done.stderr
     assert not (study.path / "release.json").exists()
 
 
@@ -165,9 +154,9 @@ def test_a_copied_study_does_not_count_the_export_of_the_other(
 ) -> None:
     assert call("release", *MOVED).code == 0
     shutil.copytree(study.path, study.path.with_name("b"))
-    done = call("release", "study.name=b", "study.copy=true", "register.name=b")
+    done = call("release", "study.name=b", "copy=true", "as=b")
     assert (done.code, done.stderr) == (0, "")
     assert "studies/b/exports/" in shown_steps(done.stdout)["export"]
-    again = call("release", "study.name=b", "register.name=b", f"export.to={folder / 'e'}")
+    again = call("release", "study.name=b", "as=b", f"to={folder / 'e'}")
     assert shown_steps(again.stdout)["export"].startswith(str(folder / "e"))
     assert (folder / "e" / "schema.json").exists()

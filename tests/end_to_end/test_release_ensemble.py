@@ -73,7 +73,7 @@ def test_of_folds_it_is_evaluated_and_released_by_the_models_that_never_saw_a_ro
     made = read_study(study.path).ensemble
     assert made is not None
     assert len(made.members) > 1
-    done = call("evaluate", NAME, "evaluate.model=ensemble")
+    done = call("evaluate", NAME, "which=ensemble")
     assert (done.code, done.stderr) == (0, "")
     (event,) = (event for event in study.events() if isinstance(event, ModelsEvaluated))
     assert event.kind is RowsKind.OUT_OF_FOLD

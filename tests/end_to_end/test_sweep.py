@@ -170,7 +170,7 @@ def test_artifacts_load_and_the_model_predicts(records: Records, module_program:
 @pytest.fixture(scope="module")
 def served(swept: Done, module_program: Program) -> Iterator[Running]:
     """`python -m automl ui`, which has said its address."""
-    running = module_program.start("ui", f"ui.port={free_port()}")
+    running = module_program.start("ui", f"port={free_port()}")
     running.wait_until(lambda: "(Ctrl-C ends it)\n" in running.stdout, "its address")
     yield running
     _end_politely(running)

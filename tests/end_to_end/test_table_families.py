@@ -60,9 +60,7 @@ def test_no_process_of_a_sweep_loads_torch(table: Path, program: Program) -> Non
     assert not marker.exists()
     params = Records(table, "t").params()
     assert {p["family"] for p in params.values()} == {"linear", "trees", "boosting"}
-    done = program.run(
-        "predict", "study.name=t", "predict.output=said.csv", "predict.input=table.csv"
-    )
+    done = program.run("predict", "study.name=t", "to=said.csv", "table=table.csv")
     assert (done.code, done.stderr) == (0, "")
     assert not marker.exists()
 
@@ -86,7 +84,7 @@ def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program
 
 @pytest.mark.slow
 def test_a_model_is_scored_explained_and_trained_again(swept: Path, call: Call) -> None:
-    moved = ("study.name=t", "study.copy=false")
+    moved = ("study.name=t", "copy=false")
     done = call("evaluate", *moved)
     assert (done.code, done.stderr) == (0, "")
     assert "loss" in done.stdout
@@ -94,7 +92,7 @@ def test_a_model_is_scored_explained_and_trained_again(swept: Path, call: Call) 
     model = best.load()
     assert model.model is None
     assert list(model.explain(mixed_frame(2, seed=1)).index)[-1] == "b"
-    done = call("refit", *moved, "refit.n_seeds=2")
+    done = call("refit", *moved, "seeds=2")
     assert (done.code, done.stderr) == (0, "")
     refitted = automl.load(swept / "studies" / "t" / "refit.pt")
     frame = mixed_frame(2, seed=2)
@@ -111,12 +109,12 @@ def test_a_model_is_scored_explained_and_trained_again(swept: Path, call: Call) 
 
 
 def test_a_model_is_exported_and_registered(swept: Path, call: Call) -> None:
-    moved = ("study.name=t", "study.copy=false")
+    moved = ("study.name=t", "copy=false")
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
-    done = call("export", *moved, "export.format=torch")
+    done = call("export", *moved, "format=torch")
     assert done.code == 2
-    assert "export.format=torch: models of this family have these: onnx" in done.stderr
-    done = call("export", *moved, "export.to=out")
+    assert "format=torch: models of this family have these: onnx" in done.stderr
+    done = call("export", *moved, "to=out")
     assert (done.code, done.stderr) == (0, "")
     assert "all labels the same" in done.stdout
     done = call("register", *moved)
@@ -133,7 +131,7 @@ def test_what_several_families_found_is_exported_and_released(table: Path, call:
     folds = ("data.folds=3", "model.families=[linear,trees]", "space=auto", "pruner=none")
     done = call(*words, *folds, "devices=host", "execution=inline")
     assert (done.code, done.stderr) == (0, "")
-    done = call("export", "study.name=t", "export.model=ensemble", "export.to=out")
+    done = call("export", "study.name=t", "which=ensemble", "to=out")
     assert (done.code, done.stderr) == (0, "")
     assert "all labels the same" in done.stdout
     done = call("release", "study.name=t")

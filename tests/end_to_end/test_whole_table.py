@@ -83,7 +83,7 @@ def test_a_test_part_is_kept_and_scored_where_it_is_asked_for(study: Records, ca
 
 
 def test_a_release_goes_on_with_the_out_of_fold_score(study: Records, call: Call) -> None:
-    first = call("release", "study.name=t", "study.copy=false")
+    first = call("release", "study.name=t", "copy=false")
     assert (first.code, first.stderr) == (0, "")
     best = read_study(study.path).best()
     assert best is not None

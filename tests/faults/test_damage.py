@@ -36,7 +36,7 @@ STORED = Path(__file__).parents[1] / "stored_studies" / "studies"
 WORDS = (
     f"study.name={STUDY}",
     "study.n_trials=3",
-    "study.copy=false",
+    "copy=false",
     "training.checkpoint_every_seconds=0",
     "admission.max_concurrent_trials=1",
     "tracking.uri=none",  # tests/tracking/test_confirmed.py damages what is delivered
@@ -102,7 +102,7 @@ class InterruptedStudy:
         if path != NOTHING:
             (records.path / path).write_bytes(content)
         shown = self._program.call("status", WORDS[0])
-        done = self._program.call("resume", WORDS[0], "execution=inline", "study.copy=false")
+        done = self._program.call("resume", WORDS[0], "execution=inline", "copy=false")
         said = Done(done.code, shown.stdout + done.stdout, shown.stderr + done.stderr)
         if done.code:
             return said, {}

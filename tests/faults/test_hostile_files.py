@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(300)
 
 STORED = Path(__file__).parents[1] / "stored_studies"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
-PREDICT = ("predict", "study.name=table", "predict.input=other.csv", "predict.output=out.csv")
+PREDICT = ("predict", "study.name=table", "table=other.csv", "to=out.csv")
 
 
 class Payload:
@@ -127,7 +127,7 @@ for _name, _text in _LINES.items():
 
 # --- archives -------------------------------------------------------------------------------------
 
-RESTORE = ("restore", "restore.input=strange.tar.gz")
+RESTORE = ("restore", "file=strange.tar.gz")
 
 
 def archive(*members: tuple[str, bytes, str]) -> Callable[[Path], object]:

@@ -533,9 +533,9 @@ class StudyMachine(RuleBasedStateMachine):
     @rule(new_name=st.sampled_from(["first", "second", "third"]))
     def rename(self, new_name: str) -> None:
         if self.model.is_at_work or new_name == self.model.name:
-            self.refuse("rename", f"study.new_name={new_name}")
+            self.refuse("rename", f"name={new_name}")
             return
-        self.do("rename", f"study.new_name={new_name}")
+        self.do("rename", f"name={new_name}")
         assert not self.directory.exists()
         self.model.name = new_name
         self.check()
@@ -544,23 +544,23 @@ class StudyMachine(RuleBasedStateMachine):
     def archive_and_restore(self, stays: bool) -> None:
         """The restored study is the same; then it goes on in place of the original, or is gone."""
         if self.model.is_at_work:
-            self.refuse("archive", "archive.output=study.tar.gz")
+            self.refuse("archive", "to=study.tar.gz")
             return
-        self.do("archive", "archive.output=study.tar.gz")
+        self.do("archive", "to=study.tar.gz")
         original, restored = self.model, deepcopy(self.model)
         restored.name = "twin"
         restored.n_requested, restored.stops = 0, set()
         if original.n_requested:
             restored.points = restored.points[: -original.n_requested]
         self.model = restored
-        done = self.program.call("restore", "restore.input=study.tar.gz", self.name)
+        done = self.program.call("restore", "file=study.tar.gz", self.name)
         assert done.code == 0, done.stderr[-600:]
         self.check()
         if stays:
             self.model = original
             self._delete()
             self.go_on, self.model = (), restored
-            self.do("rename", f"study.new_name={original.name}")
+            self.do("rename", f"name={original.name}")
             self.model.name = original.name
         else:
             self._delete()

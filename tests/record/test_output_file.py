@@ -73,7 +73,7 @@ def test_whatever_is_no_file_stays_and_is_refused_by_its_kind(
     typed = tmp_path / "link.csv" if by_link else path
     if by_link:
         typed.symlink_to(path)
-    with pytest.raises(ConfigError, match=f"^trials.output={typed}: this is {text}, which no file"):
+    with pytest.raises(ConfigError, match=f"^to={typed}: this is {text}, which no file"):
         write(typed)
     assert os.path.samestat(os.lstat(path), before)
 
@@ -87,7 +87,7 @@ def test_an_odd_name_is_refused_by_what_was_typed(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as refused:
         write(typed)
-    assert str(refused.value).startswith(f"trials.output={typed}: ")
+    assert str(refused.value).startswith(f"to={typed}: ")
     assert os.listdir(tmp_path) == []
 
 
@@ -98,7 +98,7 @@ def test_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_an_error_of_the_disk_names_what_was_typed(tmp_path: Path) -> None:
     path = tmp_path / f"{'long' * 62}.csv"
-    rule = rf"^trials.output={path}: cannot be written \(File name too long\)"
+    rule = rf"^to={path}: cannot be written \(File name too long\)"
     with pytest.raises(StorageError, match=rule) as raised:
         write(path)
     assert ".part" not in str(raised.value)

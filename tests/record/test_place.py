@@ -50,7 +50,7 @@ def test_another_folder_is_asked_whether_it_was_moved_or_copied(
     path: str, device: int, inode: int
 ) -> None:
     here = StudyPlace("x", path, device, inode)
-    with pytest.raises(ConfigError, match=r"study\.copy=false .* study\.copy=true") as caught:
+    with pytest.raises(ConfigError, match=r"copy=false .* copy=true") as caught:
         decide_place(KEPT, here, None)
     assert path in str(caught.value)
     assert KEPT.path in str(caught.value)
@@ -102,7 +102,7 @@ def test_a_study_in_a_database_can_be_moved_and_not_copied(tmp_path: Path) -> No
     settle_place(first, StudyConfig(name="a", storage=storage), "5b7c", "a")
     (second / PLACE).write_bytes((first / PLACE).read_bytes())
     for config in (StudyConfig(name="a", storage=storage, copy=True), StudyConfig(copy=True)):
-        with pytest.raises(ConfigError, match=r"in a database .* study\.copy=false"):
+        with pytest.raises(ConfigError, match=r"in a database .* copy=false"):
             settle_place(second, config, "5b7c", "a")
         (second / "journal.log").unlink(missing_ok=True)  # `sync` does not know the setting
     moved = StudyConfig(name="a", storage=storage, copy=False)

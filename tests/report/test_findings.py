@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,23 @@ from automl.report.findings import (
     search_gain,
 )
 from automl.report.study_data import TrialExecution, read_study_data
+from automl.running.features.report_page import make_report
+from automl.search.gain_forecast import expected_gain
 from automl.trial import (
     Direction,
+    Event,
     FinishedOutcome,
     InterruptedOutcome,
     MetricsReported,
     OutOfMemoryOutcome,
+    Params,
     TrialStarted,
 )
 from tests.report.studies import BEGUN, searched, write_study
 
 
-def test_the_gain_of_the_last_third_tells_whether_more_trials_help(tmp_path: Path) -> None:
-    values = [1.0, 0.9, 0.8, 0.8, 0.8, 0.8, 0.5, 0.7, 0.4]
+def test_the_gain_of_more_trials_is_forecast_from_twenty_on(tmp_path: Path) -> None:
+    values = [1.0, 0.9, 0.8, 0.8, 0.8, 0.8, 0.5, 0.7, 0.4, *[0.9] * 11]
     events = []
     for number, value in enumerate(values):
         events += [
@@ -36,9 +41,12 @@ def test_the_gain_of_the_last_third_tells_whether_more_trials_help(tmp_path: Pat
     data = read_study_data(write_study(tmp_path / "any", events))
     gain = search_gain(data.valued, Direction.minimize)
     assert gain is not None
-    assert (gain.first, gain.best, gain.n_since) == (1.0, 0.4, 0)
-    assert gain.late_share == pytest.approx(0.4 / 0.6)
-    assert search_gain(data.valued[:5], Direction.minimize) is None
+    assert (gain.first, gain.best, gain.n_since) == (1.0, 0.4, 11)
+    assert gain.forecast == expected_gain(values)
+    few = search_gain(data.valued[:19], Direction.minimize)
+    assert few is not None
+    assert few.forecast is None
+    assert search_gain([], Direction.minimize) is None
 
 
 def test_the_param_that_decides_is_the_most_important(tmp_path: Path) -> None:
@@ -59,7 +67,42 @@ def test_a_param_that_only_some_trials_have_is_judged_among_those(tmp_path: Path
             FinishedOutcome(number, BEGUN + 1, value),
         ]
     found = importances(read_study_data(write_study(tmp_path / "any", events)))
-    assert {i.name: i.is_conditional for i in found} == {"lr": False, "momentum": True}
+    assert {i.name: i.is_conditional for i in found} == {"momentum": True}
+    assert found[0].share > 0.8
+
+
+def test_a_param_that_the_sampler_has_fixed_counts_by_the_space(tmp_path: Path) -> None:
+    """Nearly all trials use adam; the few others are far worse."""
+    draw, events = random.Random(0), list[Event]()
+    for number in range(161):
+        kind = "adam" if number >= 16 else ("sgd", "rmsprop")[number % 2]
+        params: Params = {"optimizer": kind, "width": draw.uniform(8, 64)}
+        value = {"adam": 0.10, "sgd": 0.26, "rmsprop": 0.56}[kind] + abs(draw.gauss(0, 0.02))
+        events += [
+            TrialStarted(number, BEGUN, params, "cpu"),
+            FinishedOutcome(number, BEGUN + 1, value),
+        ]
+    first, second = importances(read_study_data(write_study(tmp_path / "any", events)))
+    assert first.name == "optimizer"
+    assert first.low > 0.6
+    assert second.share < 0.2
+
+
+def test_values_that_follow_no_param_have_no_importances(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    data = read_study_data(
+        write_study(tmp_path / "any", searched(300, lambda params: draw.random()))
+    )
+    assert importances(data) == []
+    page = make_report(tmp_path / "any").read_text("utf-8")
+    assert "The values of 300 trials do not tell which param matters" in page
+
+
+def test_few_trials_have_no_importances(tmp_path: Path) -> None:
+    write_study(tmp_path / "any", searched(8))
+    page = make_report(tmp_path / "any").read_text("utf-8")
+    assert "8 trials with a value are too few to say which param matters" in page
+    assert "importance of params" not in page
 
 
 def test_a_rung_agrees_with_the_end_if_the_order_of_trials_stays(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,11 +15,13 @@ from automl.report.fragment import summary_fragment
 from automl.report.study_data import read_study_data
 from automl.running.features.report_page import make_report
 from automl.trial import (
+    EnsembleBuilt,
     Event,
     FailedOutcome,
     FinishedOutcome,
     MetricsReported,
     Params,
+    PrunedOutcome,
     SweepEnded,
     TrialStarted,
     TrialsWaited,
@@ -90,6 +94,74 @@ def test_a_page_says_that_repeats_are_equal(tmp_path: Path) -> None:
     assert "Its 2 trainings have the same value, as if it did not depend on the seed" in page.text
 
 
+def finished(values: Sequence[float], **values_by_name: Sequence[float]) -> list[Event]:
+    """Return the events of one finished trial for each value."""
+    events: list[Event] = []
+    for number, value in enumerate(values):
+        named = {name: of_trials[number] for name, of_trials in values_by_name.items()}
+        events += [
+            TrialStarted(number, BEGUN + number, {"lr": 0.1 * number}, "cpu"),
+            FinishedOutcome(number, BEGUN + number + 1, value, values=named),
+        ]
+    return events
+
+
+def lead(directory: Path) -> str:
+    """Return the first sentence of the study's page."""
+    text = make_report(directory).read_text("utf-8")
+    return text.split('class="lead">', 1)[1].split("</p>", 1)[0].replace("&#39;", "'")
+
+
+def test_the_verdict_begins_with_the_model_that_a_table_gives(tmp_path: Path) -> None:
+    built = EnsembleBuilt(BEGUN + 9, 4898, {1: 0.6, 0: 0.4}, {"loss": 0.7508, "error": 0.3})
+    study = write_study(tmp_path / "wine", [*finished([0.81, 0.8003]), built])
+    assert lead(study) == (
+        "The study gives its ensemble of 2 models: loss 0.7508 on 4,898 rows that none of its "
+        "models trained on."
+    )
+    assert "The best trial is 1: val_loss 0.8003 (less is better)" in page_of(study).text
+    (study / "refit.pt").touch()
+    assert lead(study).startswith("The study gives its refit, trained again on more rows: the ens")
+
+
+def test_the_verdict_of_several_metrics_names_the_best_by_each(tmp_path: Path) -> None:
+    settings = {
+        "study.metric": "val_loss, seconds",
+        "study.direction": "minimize, minimize",
+        "study.n_trials": "4",
+    }
+    losses, seconds = [0.2802, 0.3027, 0.5, 0.6], [9.0, 3.0, 1.0, 2.0]
+    events = finished(losses, val_loss=losses, seconds=seconds)
+    study = write_study(tmp_path / "several", events, settings)
+    assert lead(study) == (
+        "The front has 3 of 4 finished trials; trial 1, its knee, is a compromise: val_loss "
+        "0.3027, seconds 3. The best by each metric: trial 0 has val_loss 0.2802, trial 2 has "
+        "seconds 1."
+    )
+
+
+def test_the_verdict_of_an_interrupted_study_says_where_it_stands(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "study.n_trials": "6"}
+    study = write_study(tmp_path / "studies" / "any", finished([0.5]), settings)
+    text = page_of(study).text
+    assert "It was stopped at 1 of 6 trials; go on with: python -m automl resume" in text
+    assert "Fewer than 20 trials have values that compare: too few to say" in text
+
+
+def test_the_verdict_of_pruned_trials_alone_says_what_they_had(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for number, value in enumerate([0.9, 0.7]):
+        events += [
+            TrialStarted(number, BEGUN, {"lr": 0.1}, "cpu"),
+            MetricsReported(number, BEGUN + 1, 3, {"val_loss": value}),
+            PrunedOutcome(number, BEGUN + 2, 3, value),
+        ]
+    assert lead(write_study(tmp_path / "any", events)) == (
+        "No trial finished; the best of 2 pruned ones is trial 1: val_loss 0.7 (less is better), "
+        "its best report until it was stopped at step 3, with lr 0.1."
+    )
+
+
 def test_a_fragment_follows_the_theme_of_the_notebook(tmp_path: Path) -> None:
     data = read_study_data(write_study(tmp_path / "any", searched(8)))
     style = summary_fragment(data).split("</style>")[0]
@@ -103,7 +175,7 @@ def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_p
     assert "The best trial is" in page.text
     assert "lr matters most" in page.text
     assert "A trial's value is its best report." in page.text
-    assert "more trials" in page.text
+    assert "As many trials again are expected to improve it by" in page.text
     assert "the rank correlation of the order at step 2 with the order at the end is" in page.text
     headings = [a["id"] for tag, a in page.elements if tag == "section"]
     assert headings == [
@@ -122,7 +194,7 @@ def test_a_page_needs_no_other_file_and_no_network(tmp_path: Path) -> None:
 
 def test_every_picture_has_a_text_for_those_who_do_not_see_it(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", searched(30)))
-    pictures = [a for tag, a in page.elements if tag == "svg"]
+    pictures = [a for tag, a in page.elements if tag == "svg" and a["class"] != "clip"]
     assert len(pictures) >= 6
     assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
 
@@ -165,6 +237,28 @@ def test_a_study_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", []))
     assert "No result yet" in page.text
     assert "Trials: none yet." in page.text
+
+
+def test_no_cut_value_is_drawn_as_a_value(tmp_path: Path) -> None:
+    """The winner's curve is whole, lines of others leave the frame, and dots become triangles."""
+    events: list[Event] = []
+    for number in range(40):
+        first = -1.0 if number else 400.0  # the winner begins far beyond all others
+        worst = 50.0 if number == 7 else -1.0
+        events += [
+            TrialStarted(number, BEGUN + number, {"lr": 0.01 + 0.001 * number}, "cpu"),
+            MetricsReported(number, BEGUN + number, 0, {"val_loss": first}),
+            MetricsReported(number, BEGUN + number, 1, {"val_loss": worst - 0.01 * number}),
+            FinishedOutcome(number, BEGUN + number + 1, -9.0 if number == 0 else worst),
+        ]
+    text = make_report(write_study(tmp_path / "any", events)).read_text("utf-8")
+    curves = text.split('id="curves"')[1].split("</section>")[0]
+    winner = re.search(r'<path class="curve winner" d="M[\d.]+ ([\d.]+)L', curves)
+    assert winner is not None
+    assert 10 < float(winner[1]) < 30, "400 lies just below the upper edge, not on it"
+    progress = text.split('id="progress"')[1].split("</section>")[0]
+    assert progress.count('class="beyond"') == 2, "one triangle in each picture"
+    assert "1 trial lies beyond the picture: a triangle at its edge" in progress
 
 
 @pytest.mark.parametrize("size", [1e-12, 1.0, 1e12, sys.float_info.max / 20, 5e-324])

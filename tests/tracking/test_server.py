@@ -114,7 +114,7 @@ def test_a_sweep_outlives_its_server(folder: Path, study: Path) -> None:
         evil = "10.evil.example"
         path = "/api/2.0/mlflow/experiments/get?experiment_id=0"
         assert (status(port, path), status(port, path, evil)) == (200, 403)
-        with pytest.raises(ConfigError, match=rf"ui\.port={port}: it cannot be used"):
+        with pytest.raises(ConfigError, match=rf"port={port}: it cannot be used"):
             serve_ui(TrackingConfig(), port)
         with proxy(port, at):
             delivery = DeliverySupervisor.start(study, TrackingConfig(uri=uri))

@@ -1,6 +1,6 @@
 """Tables before they are split, with their target decided: a file, or scikit-learn's digits.
 
-Nothing is learned of the columns here. Raw rows are handed out by `raw_rows`. `data.split_to=DIR`
+Nothing is learned of the columns here. Raw rows are handed out by `raw_rows`. `evaluate to=DIR`
 writes the parts of a table for other tools: `train.csv`, `validation.csv` and `test.csv`, and
 `left.csv` with the training rows that `data.sweep_rows` leaves out. Cells are as they were read,
 rows in the table's order.

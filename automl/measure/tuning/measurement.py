@@ -225,7 +225,7 @@ class AccuracyCheck:
         if not loss <= self.max_loss:
             raise ParityError(
                 f"The export's loss on {len(self.part.y):,} validation rows is {loss:.6g}, the "
-                f"model's {self.loss:.6g}: more than export.tolerance={self.tolerance:g} allows. "
+                f"model's {self.loss:.6g}: more than tolerance={self.tolerance:g} allows. "
                 "Nothing was written. Allow more, or leave export.tune out."
             )
 

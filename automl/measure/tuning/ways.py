@@ -124,9 +124,7 @@ class WayArtifacts:
 
                 table_file.write(self._predictor, self.example, file)
         except ConfigError as error:
-            raise WayUnavailableError(
-                str(error).removeprefix(f"export.format={kind.value}: ")
-            ) from error
+            raise WayUnavailableError(str(error).removeprefix(f"format={kind.value}: ")) from error
         return file
 
 

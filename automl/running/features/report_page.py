@@ -19,7 +19,7 @@ from automl.trial import ReportWritten
 def make_report(directory: Path, *, is_running: bool = False, light: bool = False) -> Path:
     """Write the report of the study at `directory`; return its path.
 
-    `light`: leave out importances and the forest, whose libraries take a second to load.
+    `light`: leave out the way from the first trial to the best, which takes up to a second.
 
     Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
     """

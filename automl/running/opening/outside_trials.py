@@ -283,21 +283,21 @@ class OutsideTrials:
         number, n_asked = result.trial, self._study.n_asked
         if number >= n_asked:
             raise ConfigError(
-                f"tell.trial={number}: never asked for; the study has {counted(n_asked, 'trial')}, "
+                f"trial={number}: never asked for; the study has {counted(n_asked, 'trial')}, "
                 "from 0 on."
             )
         if number in self.free:
-            raise ConfigError(f"tell.trial={number}: nobody was given it yet; the next ask is.")
+            raise ConfigError(f"trial={number}: nobody was given it yet; the next ask is.")
         if self._study.is_running(number):
             raise ConfigError(
-                f"tell.trial={number}: the study's own sweep has it, and takes its result itself."
+                f"trial={number}: the study's own sweep has it, and takes its result itself."
             )
         outcome = self._log.outcome(number)
         assert outcome is not None, "the log has the end of each trial that has ended"
         if not _says_the_same(result, outcome):
             how = _answer_of_outcome(outcome).text
             raise ConfigError(
-                f"tell.trial={number}: it has ended ({how}), and a trial that has ended stays as "
+                f"trial={number}: it has ended ({how}), and a trial that has ended stays as "
                 "it is. To try its params once more, enqueue them."
             )
         return _answer_of_outcome(outcome)
@@ -337,7 +337,7 @@ def _outcome_of(
         return PrunedOutcome(number, now, trial.last_step, value, values)
     if value is None:
         raise ConfigError(
-            f"tell.trial={number}: a finished trial has a value, and none was reported: value=0.3, "
+            f"trial={number}: a finished trial has a value, and none was reported: value=0.3, "
             "or state=failed reason=…"
         )
     if not math.isfinite(value):
@@ -345,7 +345,7 @@ def _outcome_of(
     missing = [name for name in metrics.more_names if name not in values]
     if missing:
         raise ConfigError(
-            f"tell.trial={number}: study.metric or study.constraints name {', '.join(missing)}, of "
+            f"trial={number}: study.metric or study.constraints name {', '.join(missing)}, of "
             f"which no finite value was told: metrics={{{missing[0]}: 4.5}}"
         )
     best = trial.best_value

@@ -89,8 +89,9 @@ def flat_settings(config: Config) -> dict[str, str]:
     for own in ("copy", "relative_to", "n_edits"):
         del settings["study"][own]
     del settings["objective"]["parts"], settings["objective"]["if_changed"]
-    settings["refit"] = refit_settings(config.refit)
+    del settings["refit"]
     walk("", settings)
+    flat |= {f"refit.{name}": text for name, text in refit_settings(config.refit).items()}
     for part in ("sampler", "pruner"):
         flat[part] = option_name(getattr(config, part))
     if len(config.study.metrics.metrics) > 1:

@@ -51,6 +51,8 @@ def refit_settings(origin: RefitOrigin | None) -> dict[str, str]:
     return {"of": origin.study, **trial, **_texts(origin.arguments)}
 
 
+_NAMES = ("rows", "hold_out", "seeds", "batch_size", "check", "parallel")
+"""The arguments that say how a refit trains."""
 _WORDS_BEFORE = {"n_seeds": "seeds"}
 """The words of arguments of a refit, by the names that records of earlier versions have."""
 
@@ -61,15 +63,16 @@ def _refit_line(refit: StudyConfig, settings: Mapping[str, str]) -> str:
     named = {_WORDS_BEFORE.get(key, key): text for key, text in settings.items()}
     which = f" which={named['trial']}" if "trial" in named else ""
     defaults = _texts(RefitArguments())
-    words = [f" {k}={v}" for k, v in named.items() if k in defaults and defaults[k] != v]
+    known = {name: named[name] for name in _NAMES if name in named}
+    words = [f" {k}={v}" for k, v in known.items() if defaults.get(k) != v.lower()]
     return study_command("refit", study) + which + "".join(words)
 
 
 def _texts(arguments: RefitArguments) -> dict[str, str]:
     """Return the arguments that say how a refit trains, as they are typed."""
-    names = ("rows", "hold_out", "seeds", "batch_size", "check", "parallel")
-    values = {name: getattr(arguments, name) for name in names}
-    return {k: v.name if isinstance(v, Enum) else str(v).lower() for k, v in values.items()}
+    values = {name: getattr(arguments, name) for name in _NAMES}
+    given = {name: value for name, value in values.items() if value is not None}
+    return {k: v.name if isinstance(v, Enum) else str(v).lower() for k, v in given.items()}
 
 
 def _same_call(study: StudyConfig, changed: Mapping[str, object]) -> str:

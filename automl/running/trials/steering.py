@@ -245,7 +245,7 @@ class StudySteering:
             peers = self._parts.store.peers
             if peers.has_trial(number) and (prunes or not peers.is_left(number)):
                 return None  # the sweep that has the trial does it, or the one that takes it over
-            raise ConfigError(f"stop.trial={number}: {self._why_not(number)}")
+            raise ConfigError(f"trial={number}: {self._why_not(number)}")
         if not prunes:
             return f"trial {number}, which waits, is left to the next sweep"
         if paused is not None:

@@ -79,23 +79,21 @@ class ModelRegistry:
             return
         if not owner:
             raise ConfigError(
-                f"register.name={self.name}: another project has a registered model of this name, "
-                "and nothing is added to it: choose another, register.name=NAME."
+                f"as={self.name}: another project has a registered model of this name, "
+                "and nothing is added to it: choose another, as=NAME."
             )
-        belongs = (
-            f"register.name={self.name}: the registered model of this name is of another study"
-        )
+        belongs = f"as={self.name}: the registered model of this name is of another study"
         assert tags is not None, "it has an owner"
         if SHARED_TAG not in tags:
             raise ConfigError(
                 f"{belongs} of automl ({owner}), which shares it with none: choose another, "
-                f"register.name=NAME, or have that study be registered with "
-                f"register.name={self.name}, too."
+                f"as=NAME, or have that study be registered with "
+                f"as={self.name}, too."
             )
         if not shared:
             raise ConfigError(
-                f"{belongs} of automl ({owner}): choose another, register.name=NAME, or give this "
-                f"one, register.name={self.name}, to have its champion challenged."
+                f"{belongs} of automl ({owner}): choose another, as=NAME, or give this "
+                f"one, as={self.name}, to have its champion challenged."
             )
 
     def claim(self, study_uuid: str, *, shared: bool, about: str = "") -> None:

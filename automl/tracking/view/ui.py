@@ -109,8 +109,8 @@ def _check_port(port: int) -> None:
             probe.bind((HOST, port))
         except OSError as error:
             raise ConfigError(
-                f"ui.port={port}: it cannot be used ({error.strerror}); end what listens there, "
-                f"perhaps another UI, or name another port, such as ui.port={port + 1}."
+                f"port={port}: it cannot be used ({error.strerror}); end what listens there, "
+                f"perhaps another UI, or name another port, such as port={port + 1}."
             ) from error
 
 

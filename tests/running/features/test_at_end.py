@@ -15,7 +15,6 @@ from automl.config import (
     DataKind,
     ExecutionKind,
 )
-from automl.config.command_arguments import TRAIN_ROWS
 from automl.models.families.auto.family import AutoFamily
 from automl.models.families.trees.family import TreesFamily
 from automl.models.family import Family
@@ -83,7 +82,6 @@ def test_it_is_for_one_hold_out_of_a_table_over_any_family(prepared: PreparedStu
     for parts in (
         {"study": {"finish": ["ensemble", "plots"]}},
         {"study": {"finish": ["refit", "plots"]}},
-        {"refit": {"rows": TRAIN_ROWS}},
         {"data": {"kind": DataKind.digits, "path": None, "target": None}},
     ):
         assert not wants_sweep_refit(changed(prepared, **parts))

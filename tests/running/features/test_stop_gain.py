@@ -8,7 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from automl.running.features.stop_gain import MIN_TRIALS_FOR_GAIN, expected_gain
+from automl.search.gain_forecast import (
+    MIN_TRIALS_FOR_GAIN,
+    expected_gain,
+    likely_gain_limit,
+)
 
 Draw = Callable[[random.Random], float]
 
@@ -35,7 +39,7 @@ def test_what_the_second_half_brought_counts_even_if_the_best_are_alike() -> Non
     ids=["normal", "uniform", "exponential", "bowl"],
 )
 def test_of_random_trials_it_is_no_less_than_what_as_many_more_bring(draw: Draw) -> None:
-    expected, came = [], []
+    expected, came, n_below = [], [], 0
     for seed in range(300):
         chance = random.Random(seed)
         keys = [draw(chance) for _ in range(80)]
@@ -43,4 +47,6 @@ def test_of_random_trials_it_is_no_less_than_what_as_many_more_bring(draw: Draw)
         assert gain is not None
         expected.append(gain)
         came.append(min(keys[:40]) - min(keys))
+        n_below += came[-1] <= likely_gain_limit(gain)
+    assert n_below >= 0.87 * 300, "nine of ten, as the report says"
     assert statistics.fmean(came) <= statistics.fmean(expected) <= 8 * statistics.fmean(came)

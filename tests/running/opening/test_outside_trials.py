@@ -160,7 +160,7 @@ def test_the_same_may_be_told_twice_and_nothing_else(
 @pytest.mark.parametrize(
     ("trial", "more", "message"),
     [
-        (7, {"value": 0.5}, r"tell.trial=7: never asked for; the study has 1 trial"),
+        (7, {"value": 0.5}, r"trial=7: never asked for; the study has 1 trial"),
         (0, {}, r"tell needs what came out: value=0\.3"),
         (0, {"state": ToldState.finished}, r"a finished trial has a value, and none was reported"),
         (0, {"metrics": {"loss": "low"}, "value": 1.0}, r"'loss' is 'low' \(str\)"),

@@ -238,11 +238,6 @@ def test_the_built_in_training_has_one_device() -> None:
         AdmissionConfig(devices_per_trial=0)
 
 
-def test_who_wants_to_watch_does_not_start_a_sweep() -> None:
-    with pytest.raises(ConfigError, match=r"watch=true: is for another command: .* devices"):
-        prepare_study(replace(small({"lr": 0.1}), watch=True))
-
-
 # --- data of the user's own -----------------------------------------------------------------------
 
 

@@ -198,7 +198,7 @@ def test_a_challenger_that_became_the_champion_is_no_challenger(
         (
             {"automl.study": "theirs", "automl.shared": "true"},
             False,
-            "or give this one, register.name=s, to have its champion challenged",
+            "or give this one, as=s, to have its champion challenged",
         ),
     ],
 )
