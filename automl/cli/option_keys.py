@@ -36,7 +36,7 @@ _OPTIONS_BY_KEY: Mapping[str, tuple[str, ...]] = {
 }
 """The kinds of data, objective or execution that a key, or all keys of a section, are for."""
 _GROUP_OF_SECTION = {"ray": "execution"}
-_NO_VALUE = frozenset(("", "null", "none", "auto", "[]", "{}"))
+_NO_VALUE = frozenset(("", "null", "none", "[]", "{}"))
 
 
 def options_named_by_keys(lines: Sequence[str], defaults: Mapping[str, str]) -> dict[str, str]:

@@ -10,8 +10,8 @@ the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8 includ
 
 Texts that are taken as typed: a command, a pattern, a table, the name of a column.
 `objective.command=python train.py --lr {lr}` is no text in Hydra's grammar, which would read the
-braces as a mapping and refuse the rest. The name of a column may hold spaces and dots, which a key may not; it is written
-as a key of a mapping.
+braces as a mapping and refuse the rest. The name of a column may hold spaces and dots, which a key
+may not; it is written as a key of a mapping.
 """
 
 from __future__ import annotations
