@@ -95,10 +95,12 @@ def progress_section(data: StudyData) -> ReportSection | None:
     improved = "nothing was better" if not n else f"it was improved {counted(n, 'time')}"
     place = [trial.number for trial in data.ended].index(best.number) + 1
     compared = ", and do not compare with finished ones" if data.record.returns_values else ""
+    pruned = f" Pruned trials show their best report until they were stopped{compared}."
+    pruned = pruned if data.record.counts()[TrialState.PRUNED] else ""
     sentence = (
         f"The best value is that of trial {best.number}, number {place:,} of {len(data.ended):,} "
         f"to end, after {page_duration(data.after_seconds(best))} in which a sweep worked; "
-        f"{improved}. Pruned trials show their best report until they were stopped{compared}."
+        f"{improved}.{pruned}"
     )
     beyond = sum(axis.is_beyond(t.value or 0.0) for t in valued)
     lie = "1 trial lies" if beyond == 1 else f"{beyond} trials lie"
@@ -119,7 +121,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
         n_text=0,
         folded=True,
     )
-    return ReportSection("progress", "Progress", (sentence, *notes), tuple(charts), tables=(table,))
+    sentences = (sentence, *_value_sentences(data.valued), *notes)
+    return ReportSection("progress", "Progress", sentences, tuple(charts), tables=(table,))
 
 
 def _progress_chart(
@@ -175,10 +178,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
     if best is not None and best.number in shown:
         chart.add_band(_curve_band(best, metric.name), "band")
         chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
-    sentences = [
-        f"{_curve_sentence(len(curves), len(shown), len(ends))} "
-        f"{_value_sentence([trials[number] for number in curves])}"
-    ]
+    sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
     agreements = rung_agreements(data)
     if agreements:
         judged = [a for a in agreements if a.correlation is not None]
@@ -229,21 +229,23 @@ def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
     return f"The reports of {which}, the best one thick{pruned}."
 
 
-def _value_sentence(trials: Sequence[TrialRecord]) -> str:
-    """Return how the values of trials relate to their curves."""
+def _value_sentences(trials: Sequence[TrialRecord]) -> list[str]:
+    """Return how the values of the finished trials relate to their reports, if there are some."""
     finished = [t for t in trials if t.state is TrialState.FINISHED and t.value is not None]
-    others = [
-        t for t in finished if t.value is not None and is_value_returned(t.value, t.best_value)
-    ]
+    reporting = [t for t in finished if t.best_value is not None]
+    others = [t for t in reporting if is_value_returned(t.value or 0.0, t.best_value)]
+    if not reporting:
+        return []
     if not others:
-        return "A trial's value is its best report."
+        which = "A trial" if len(reporting) == len(finished) else "A reporting trial"
+        return [f"{which}'s value is its best report."]
     source = "was returned or told"
     if not any(trial.reported for trial in others) and others[0].standard_error is not None:
         source = "was made of several trainings or models at the trial's end"
-    return (
+    return [
         f"The value of {len(others):,} of the {len(finished):,} finished ones {source}, and is not "
         "their best report."
-    )
+    ]
 
 
 def _rung_sentence(rung: RungAgreement) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import time
@@ -30,6 +31,9 @@ MAX_BARS = 400
 MAX_ROWS = 24
 """Largest number of rows of bars for a device."""
 N_BINS = 240
+MAX_GAPS = 40
+"""Largest number of gaps between sweeps that are drawn, the longest ones."""
+IDLE = "idle"
 STATES = (
     TrialState.FINISHED.value,
     TrialState.PRUNED.value,
@@ -212,7 +216,8 @@ def _draw_concurrency(
 
 def _draw_time(chart: Chart, data: StudyData) -> None:
     """Draw the axis of the time in which sweeps worked, and a line at each gap between them."""
-    for (_, end), (start, _) in itertools.pairwise(data.spans):
+    gaps = [(end, start) for (_, end), (start, _) in itertools.pairwise(data.spans)]
+    for end, start in heapq.nlargest(MAX_GAPS, gaps, key=lambda gap: gap[1] - gap[0]):
         place = chart.x_at(data.worked_seconds(end))
         tip = f"no sweep for {page_duration(start - end)}"
         height = chart.height - chart.bottom - chart.top
@@ -291,23 +296,40 @@ def cost_section(data: StudyData) -> ReportSection | None:
         return None
     devices = {e.device for e in data.executions}
     swept = data.worked_seconds(math.inf) * len(devices)
-    idle = max(0.0, swept - sum(spent.values()))
-    total = sum(spent.values()) + idle
-    rows, bars = [], []
-    for state in [*STATES, "idle"]:
-        seconds = idle if state == "idle" else spent.get(state, 0.0)
-        if seconds > 0:
-            rows.append((state, page_duration(seconds), f"{seconds / total:.0%}"))
-            bars.append(seconds / total)
-    pruned = spent.get(TrialState.PRUNED.value, 0.0)
-    useful = spent.get(TrialState.FINISHED.value, 0.0)
+    seconds = {state: spent[state] for state in STATES if spent.get(state, 0.0) > 0}
+    seconds[IDLE] = max(0.0, swept - sum(spent.values()))
+    total = sum(seconds.values()) or 1.0
+    shares = dict(zip(seconds, whole_percents([*seconds.values()]), strict=True))
+    rows = [
+        (state, page_duration(of_state), f"{shares[state]}%")
+        for state, of_state in seconds.items()
+        if of_state > 0
+    ]
+    bars = [of_state / total for of_state in seconds.values() if of_state > 0]
+    parts = [f"{n}% for {state} ones" for state, n in shares.items() if state != IDLE]
+    parts[0] = parts[0].removesuffix("ones") + "trials"
+    if seconds[IDLE]:
+        parts.append(f"{shares[IDLE]}% {IDLE}")
     sentence = (
         f"The trials took {page_duration(sum(spent.values()))} of "
-        f"{counted(len(devices), 'device')}: {useful / total:.0%} for finished trials, "
-        f"{pruned / total:.0%} for pruned ones, {idle / total:.0%} idle."
+        f"{counted(len(devices), 'device')}: {', '.join(parts)}."
     )
     table = text_table(("state", "device time", "share"), rows, bars=bars)
     return ReportSection("cost", "What it cost", (sentence,), tables=(table,))
+
+
+def whole_percents(parts: Sequence[float]) -> list[int]:
+    """Return the shares of the parts in whole percents that add up to 100, by largest remainders;
+    all 0 if the parts are."""
+    total = sum(parts)
+    if total <= 0:
+        return [0] * len(parts)
+    exact = [100 * part / total for part in parts]
+    whole = [math.floor(share) for share in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: whole[i] - exact[i])
+    for i in by_remainder[: 100 - sum(whole)]:
+        whole[i] += 1
+    return whole
 
 
 # --- tables of data: families and ensemble -------------------------------------------------------

@@ -14,11 +14,13 @@ from automl.report.findings import (
     search_gain,
 )
 from automl.report.study_data import TrialExecution, read_study_data
+from automl.report.work_sections import whole_percents
 from automl.running.features.report_page import make_report
 from automl.search.gain_forecast import expected_gain
 from automl.trial import (
     Direction,
     Event,
+    FailedOutcome,
     FinishedOutcome,
     InterruptedOutcome,
     MetricsReported,
@@ -148,3 +150,23 @@ def test_a_trial_that_was_running_when_its_sweep_was_killed_ran_until_its_last_e
     data = read_study_data(write_study(tmp_path / "any", events))
     seconds = [e.end_seconds - e.start_seconds for e in data.executions]
     assert seconds == [6.0, 4.0]
+
+
+@pytest.mark.parametrize("parts", [[1, 1, 1], [5.0, 0.001], [0.4, 34.4, 33.4, 31.8], [7], [0, 0]])
+def test_shares_of_the_cost_add_up(parts: list[float]) -> None:
+    shares = whole_percents(parts)
+    assert sum(shares) == (100 if sum(parts) else 0)
+    assert all(abs(n - 100 * p / (sum(parts) or 1)) < 1 for n, p in zip(shares, parts, strict=True))
+
+
+def test_the_cost_names_every_state_that_has_a_share(tmp_path: Path) -> None:
+    events = [
+        TrialStarted(0, BEGUN, {"lr": 0.1}, "cpu"),
+        FailedOutcome(0, BEGUN + 2, "ValueError: no"),
+        TrialStarted(1, BEGUN + 2, {"lr": 0.2}, "cpu"),
+        FinishedOutcome(1, BEGUN + 5, 1.0),
+        TrialStarted(2, BEGUN + 5, {"lr": 0.3}, "cpu"),
+        InterruptedOutcome(2, BEGUN + 6, "stopped"),
+    ]
+    page = make_report(write_study(tmp_path / "any", events)).read_text("utf-8")
+    assert "50% for finished trials, 33% for failed ones, 17% for interrupted ones." in page

@@ -86,6 +86,7 @@ def test_a_page_shows_the_spread_over_repeats_and_the_gain_over_the_baseline(
     assert "constant, which says the same of all of them, has 2" in page.text
     assert "75% better" in page.text
     assert page.has("path", **{"class": "band"})
+    assert "A trial's value is its best report" not in page.text
     assert "1 of the 1 finished ones was made of several trainings or models" in page.text
 
 
