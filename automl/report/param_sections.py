@@ -126,7 +126,7 @@ def _importance_chart(found: Sequence[ParamImportance]) -> str:
         top = chart.top + 24 * row
         chart.add_text(chart.left - 8, top + 15, short_text(i.name, 16), "tick", "end")
         width = chart.x_at(i.share) - chart.left
-        chart.add_rectangle(chart.left, top + 4, width, 14, "bar", f"{i.name}: {i.share:.0%}")
+        chart.add_rectangle((chart.left, top + 4, width, 14), "bar", f"{i.name}: {i.share:.0%}")
         low, high = chart.x_at(i.low), chart.x_at(i.high)
         ends = f"M{low:.1f} {top + 7}v8M{high:.1f} {top + 7}v8"
         chart.add_path(f"M{low:.1f} {top + 11}H{high:.1f}{ends}", "whisker")
@@ -152,15 +152,10 @@ def _slice_chart(data: StudyData, scale: ParamScale, edges: Sequence[RangeEdge])
         ]
     chart.draw_axes(short_text(scale.name, 40), short_text(metric.name, 30), x_ticks=ticks)
     for state, css in ((TrialState.PRUNED, "pruned"), (TrialState.FINISHED, "finished")):
-        points = [
-            (_place(scale, t.params[scale.name], t.number), t.value or 0.0)
-            for t in trials
-            if t.state is state
-        ]
-        if state is TrialState.PRUNED:
-            chart.add_squares(points, css)
-        else:
-            chart.add_dots(points, css)
+        own = [t for t in trials if t.state is state]
+        points = [(_place(scale, t.params[scale.name], t.number), t.value or 0.0) for t in own]
+        add = chart.add_squares if state is TrialState.PRUNED else chart.add_dots
+        add(points, css, [t.number for t in own])
     best = data.record.best()
     if best is not None and best.value is not None and scale.name in best.params:
         chart.add_dots([(_place(scale, best.params[scale.name], -1), best.value)], "winner")

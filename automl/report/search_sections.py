@@ -137,11 +137,16 @@ def _progress_chart(
     chart.draw_axes(label, short_text(metric.name, 30))
     pruned = [t for t in data.valued if t.state is TrialState.PRUNED]
     finished = [t for t in data.valued if t.state is TrialState.FINISHED]
-    chart.add_squares([(places[t.number], t.value or 0.0) for t in pruned], "pruned")
-    chart.add_dots([(places[t.number], t.value or 0.0) for t in finished], "finished")
+    for trials, add, css in (
+        (pruned, chart.add_squares, "pruned"),
+        (finished, chart.add_dots, "finished"),
+    ):
+        points = [(places[t.number], t.value or 0.0) for t in trials]
+        add(points, css, [t.number for t in trials])
     failed = [t for t in data.ended if t.value is None]
     worst = axis.low if metric.direction is Direction.maximize else axis.high
-    chart.add_crosses([(places[t.number], worst) for t in failed], "failed")
+    crosses = [(places[t.number], worst) for t in failed]
+    chart.add_crosses(crosses, "failed", [t.number for t in failed])
     line = [(places[t.number], t.value or 0.0) for t in steps]
     chart.add_steps([*line, (max(places.values()), line[-1][1])], "best")
     return chart.svg()
@@ -172,12 +177,13 @@ def curves_section(data: StudyData) -> ReportSection | None:
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:
-            chart.add_line(points, "curve", f"trial {number}")
+            chart.add_line(points, "curve", f"trial {number}", number)
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
     chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:
         chart.add_band(_curve_band(best, metric.name), "band")
-        chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
+        tip = f"trial {best.number}, the best"
+        chart.add_line(shown[best.number], "curve winner", tip, best.number)
     sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
     agreements = rung_agreements(data)
     if agreements:

@@ -122,7 +122,7 @@ def _wait_chart(data: StudyData) -> str:
     chart.add_text(chart.left, 14, "trials wait for memory, or for a device", "label")
     for wait in data.waits:
         left, right = chart.x_at(at(wait.time)), chart.x_at(at(wait.until))
-        chart.add_rectangle(left, chart.top, right - left, 16, "repeated", wait.reason)
+        chart.add_rectangle((left, chart.top, right - left, 16), "repeated", wait.reason)
     _draw_time(chart, data)
     return chart.svg("wide")
 
@@ -162,7 +162,8 @@ def _device_chart(
         for lane, e in zip(lanes, executions, strict=True):
             left, right = chart.x_at(at(e.start_seconds)), chart.x_at(at(e.end_seconds))
             tip = f"trial {e.trial}: {e.state}, {page_duration(e.end_seconds - e.start_seconds)}"
-            chart.add_rectangle(left, chart.top + lane * size, right - left, size - 1, e.state, tip)
+            box = left, chart.top + lane * size, right - left, size - 1
+            chart.add_rectangle(box, e.state, tip, e.trial)
     else:
         _draw_concurrency(chart, executions, at, top_height)
     _draw_time(chart, data)
@@ -207,7 +208,7 @@ def _draw_concurrency(
             if counts[state]:
                 tall = height * counts[state] / most
                 base -= tall
-                chart.add_rectangle(chart.left + i * pixels, base, pixels + 0.3, tall, state)
+                chart.add_rectangle((chart.left + i * pixels, base, pixels + 0.3, tall), state)
     chart.add_text(chart.left - 6, chart.top + 10, f"{most:.0f}", "tick", "end")
 
 
@@ -217,7 +218,7 @@ def _draw_time(chart: Chart, data: StudyData) -> None:
         place = chart.x_at(data.worked_seconds(end))
         tip = f"no sweep for {page_duration(start - end)}"
         height = chart.height - chart.bottom - chart.top
-        chart.add_rectangle(place - 1, chart.top, 2, height, "gap", tip)
+        chart.add_rectangle((place - 1, chart.top, 2, height), "gap", tip)
     base = chart.height - chart.bottom
     unit, name = time_unit(chart.x.high)
     for value in Axis(0.0, chart.x.high / unit).ticks(8):
