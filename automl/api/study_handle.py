@@ -21,6 +21,7 @@ from automl.cli.command_steps import compose_or_join
 from automl.cli.compose import ComposedConfig
 from automl.config import StudyConfig
 from automl.config.command_arguments import AskArguments, EvaluateArguments, TellArguments
+from automl.config.which_models import parse_which
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
@@ -127,13 +128,23 @@ class StudyHandle:
         existing_path = path if path.exists() else None
         return BestTrial(best.number, dict(best.params), best.value, existing_path)
 
-    def load(self, *, build: Callable[..., Any] | None = None) -> Any:
-        """Return the best model of the study, as `automl.load` of its folder does: the refit, else
-        the ensemble, else the best trial's. For a function it is the state of the best report.
+    def load(
+        self, which: str | int | None = None, *, build: Callable[..., Any] | None = None
+    ) -> Any:
+        """Return a model of the study: `"best"`, the number of a trial, `"refit"`, `"ensemble"`, or
+        of several metrics one's name. None: the best, as `automl.load` of its folder has it: the
+        refit, else the ensemble, else the best trial's. For a function it is the state of the
+        trial's best report.
 
         Raises AutoMLError where there is none.
         """
-        return _load_model(winner_file(self.path) or self.best.checkpoint_file(), build)
+        text = which_text(which)
+        if text is None:
+            return _load_model(winner_file(self.path) or self.best.checkpoint_file(), build)
+        from automl.commands.models.which_model import find_model_file
+
+        study = StudyConfig(name=self.name, dir=str(self.path.parent))
+        return _load_model(find_model_file(study, parse_which(text)), build)
 
     def trials(self) -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,

@@ -15,15 +15,16 @@ from automl.errors import ConfigError
 
 
 def split_arguments(command: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words that are arguments of the command, and all others. Raises ConfigError for
-    `which=` given twice: which of them counts would be a guess."""
+    """Return the words that are arguments of the command, without Hydra's `+`, and all others.
+    Raises ConfigError for `which=` given twice: which of them counts would be a guess."""
     known = argument_fields(COMMANDS[command].arguments)
-    given = [word for word in words if "=" in word and word.partition("=")[0] in known]
+    is_given = [bool(known.get(w.lstrip("+").partition("=")[0])) and "=" in w for w in words]
+    given = [word.lstrip("+") for word, its in zip(words, is_given, strict=True) if its]
     named = [word for word in given if word.startswith("which=")]
     if len(named) > 1:
         texts = ",".join(dict.fromkeys(word.partition("=")[2] for word in named))
         raise ConfigError(f"{' '.join(named)}: give one word, such as which={texts}")
-    return given, [word for word in words if word not in given]
+    return given, [word for word, its in zip(words, is_given, strict=True) if not its]
 
 
 def commands_with_argument(word: str) -> list[str]:

@@ -94,12 +94,7 @@ MOVED: Sequence[MovedKey] = (
     MovedKey("study.keep_best", ("tracking.keep_best",)),
     MovedKey("study.checkpoint_copies", ("study.checkpoints",)),
 )
-DROPPED: Sequence[DroppedKey] = (
-    DroppedKey("evaluate.n_resamples", 1000, "Intervals are of 1000 bootstrap samples."),
-    DroppedKey("refit.average", True, "training.ema_decay says how weights are averaged."),
-    DroppedKey("refit.devices", "all", "A refit takes the devices that devices.only names."),
-    DroppedKey("predict.device", "auto", "devices=host has predict compute on the CPU."),
-)
+DROPPED: Sequence[DroppedKey] = ()
 
 
 def _which_models(model: object, trials: object) -> str | None:
@@ -165,13 +160,22 @@ ARGUMENTS: Sequence[MovedKey] = (
 )
 """Keys that are arguments of commands now. Those of a line are taken, those of a stored file are
 left out."""
+DROPPED_ARGUMENTS: Sequence[DroppedKey] = (
+    DroppedKey("evaluate.n_resamples", 1000, "Intervals are of 1000 bootstrap samples."),
+    DroppedKey("refit.average", True, "training.ema_decay says how weights are averaged."),
+    DroppedKey("refit.devices", "all", "A refit takes the devices that devices.only names."),
+    DroppedKey("predict.device", "auto", "devices=host has predict compute on the CPU."),
+)
+"""Arguments of commands that have gone."""
 _SECTIONS = {
     *("evaluate", "refit", "ui", "export", "predict", "register", "status", "compare", "trials"),
     *("enqueue", "stop", "ask", "tell", "delete", "archive", "restore"),
 }
 """Sections that held arguments of commands, and nothing else."""
-_NO_SETTINGS = {"which", "warm", "watch", "undo", "refit.of"} | {
-    old for row in ARGUMENTS for old in row.old
+_NO_SETTINGS = {
+    *("which", "warm", "watch", "undo", "refit.of"),
+    *(old for row in ARGUMENTS for old in row.old),
+    *(row.key for row in DROPPED_ARGUMENTS),
 }
 
 
@@ -256,7 +260,8 @@ def _text(value: Any) -> str:
 
 def _is_dropped(word: str) -> bool:
     """Return whether a word gives a dropped key its default. Raises ConfigError for another."""
-    row = next((row for row in DROPPED if row.key == _key(word)), None)
+    rows = (*DROPPED, *DROPPED_ARGUMENTS)
+    row = next((row for row in rows if row.key == _key(word)), None)
     if row is None:
         return False
     value = word.partition("=")[2]

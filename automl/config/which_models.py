@@ -16,6 +16,7 @@ WHICH_FORMS_TEXT = (
     "write best, a trial's number (7, or 3,7), refit, ensemble, knee, or a metric's name "
     "(metric:NAME)"
 )
+_WORDS = ("best", "knee", "refit", "ensemble")
 _NUMBER = re.compile(r"(trial:)?(\d{1,9})")
 
 
@@ -49,7 +50,9 @@ class NamedModel:
         """The word of `which=` that names this model."""
         if self.number is not None:
             return str(self.number)
-        return self.kind.value if self.metric is None else f"metric:{self.metric}"
+        if self.metric is None:
+            return self.kind.value
+        return f"metric:{self.metric}" if self.metric in _WORDS else self.metric
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_which_names_a_trial(study: Path, which: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ("metric:ms", "which=metric:ms: study.metric names no ms: err, acc"),
+        ("metric:ms", "which=ms: study.metric names no ms: err, acc"),
         ("beste", "names no beste: err, acc. For other models write best"),
         ("9", "which=9: study first has no such trial"),
     ],

@@ -96,10 +96,27 @@ def choose_model(config: Config, which: WhichModels, command: str) -> ModelChoic
     """Return the one model that `which` names: without it the refit, else the ensemble, else the
     best trial. An ensemble that is named and does not exist yet is made. Raises AutoMLError."""
     _refuse_unknown_models(config, command)
+    named = _single(which, command) or _winner(config.study)
+    return _choose_one(config, read_study(study_path(config.study)), named)
+
+
+def find_model_file(study: StudyConfig, which: WhichModels) -> Path:
+    """Return the file of the one model that `which` names, of a study with any objective. Raises
+    ConfigError, also for an ensemble that does not exist yet."""
+    named = _single(which, "load") or _winner(study)
+    if named.kind is ModelKind.ENSEMBLE and not StudyFiles(study_path(study)).ensemble.exists():
+        raise ConfigError(
+            f"which=ensemble: study {study.name} has none yet; make it first: "
+            f"{study_command('evaluate', study)} which=ensemble"
+        )
+    return _existing_model(study, read_study(study_path(study)), named).file
+
+
+def _single(which: WhichModels, command: str) -> NamedModel | None:
+    """Return the only model that `which` names; None: it names none. Raises ConfigError."""
     rule = f"{command} takes one model; evaluate compares several."
     check_setting(len(which.models) < 2, "which", which.text, rule)
-    named = next(iter(which.models), None) or _winner(config.study)
-    return _choose_one(config, read_study(study_path(config.study)), named)
+    return next(iter(which.models), None)
 
 
 def choose_models(config: Config, which: WhichModels) -> list[ModelChoice]:
@@ -154,22 +171,27 @@ def _winner(study: StudyConfig) -> NamedModel:
 
 
 def _choose_one(config: Config, record: StudyRecord, named: NamedModel) -> ModelChoice:
-    path = study_path(config.study)
+    is_ensemble = named.kind is ModelKind.ENSEMBLE
+    if is_ensemble and not StudyFiles(study_path(config.study)).ensemble.exists():
+        from automl.commands.ensemble import make_study_ensemble  # loads numpy and Optuna
+
+        make_study_ensemble(config)
+    return _existing_model(config.study, record, named)
+
+
+def _existing_model(study: StudyConfig, record: StudyRecord, named: NamedModel) -> ModelChoice:
+    path = study_path(study)
     files = StudyFiles(path)
     if named.kind is ModelKind.ENSEMBLE:
-        if not files.ensemble.exists():
-            from automl.commands.ensemble import make_study_ensemble  # loads numpy and Optuna
-
-            make_study_ensemble(config)
         return ModelChoice(files.ensemble, None, is_ensemble=True)
     if named.kind is ModelKind.REFIT:
         if not files.refit.exists():
             raise ConfigError(
                 f"which=refit: {files.refit} is not there yet; make it first: "
-                f"{study_command('refit', config.study)}"
+                f"{study_command('refit', study)}"
             )
         return ModelChoice(files.refit, None)
-    trial = _find_trial(record, config.study, named)
+    trial = _find_trial(record, study, named)
     return ModelChoice(best_checkpoint_file(path, trial), trial)
 
 
