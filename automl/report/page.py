@@ -32,7 +32,8 @@ from automl.record.study_files import (
 from automl.record.texts import fit_line, printable_text
 from automl.report.findings import range_edges
 from automl.report.front_section import front_section
-from automl.report.param_sections import parallel_section, params_section, path_section
+from automl.report.parallel_section import parallel_section
+from automl.report.param_sections import params_section, path_section
 from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
-from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.report.findings import RangeEdge, importances, range_edges
 from automl.report.search_sections import show_value, value_axis
@@ -223,104 +219,6 @@ def path_section(data: StudyData) -> ReportSection | None:
 
 def _shown_or_absent(value: ParamValue) -> str:
     return "absent" if value is None else show_value(value)
-
-
-# --- all params at once, and the table of trials -----------------------------------------------
-
-
-def parallel_section(data: StudyData) -> ReportSection | None:
-    """Return the trials as lines over all params; the table of trials follows it."""
-    valued = data.valued
-    if not data.ended:
-        return None
-    n_best = max(1, len(valued) // 10)
-    sentence = (
-        f"Each line is a trial; of {len(valued):,} the best {n_best:,} "
-        f"{'is' if n_best == 1 else 'are'} coloured."
-    )
-    all_text = "All trials that ended; sort and filter by the table's head."
-    hint = "Drag along an axis to keep the trials that pass there; the table follows."
-    shown = len(data.scales) >= 2 and len(valued) >= 2
-    charts = (_parallel_chart(data, n_best),) if shown else ()
-    return ReportSection(
-        "trials",
-        "All trials",
-        (sentence, hint) if shown else (all_text,),
-        charts,
-        has_trials=True,
-    )
-
-
-def _parallel_chart(data: StudyData, n_best: int) -> str:
-    scales = [*data.scales.values()][:20]
-    ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
-    axis = _whole_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
-    chart = Chart(
-        "trials over params", width=1000, height=340, left=50, right=70, top=46, bottom=34
-    )
-    n = len(scales) + 1
-    places = [chart.left + i * (chart.width - chart.left - chart.right) / (n - 1) for i in range(n)]
-    inner = chart.height - chart.top - chart.bottom
-    base = chart.height - chart.bottom
-    step = max(1, math.ceil(len(ranked) / N_LINES))
-    kept = ranked[::step]
-    n_good = math.ceil(n_best / step)
-    for place, trial in reversed([*enumerate(kept)]):
-        shares = [s.share(trial.params[s.name]) if s.name in trial.params else None for s in scales]
-        points = [*zip(places, [*shares, axis.share(trial.value or 0.0)], strict=True)]
-        path, pen = "", "M"
-        for x, share in points:
-            if share is None:
-                pen = "M"
-                continue
-            path += f"{pen}{x:.0f} {base - share * inner:.0f}"
-            pen = "L"
-        css = "line good" if place < n_good else "line"
-        chart.add_path(path, css, more=f' data-n="{trial.number}"')
-    names = [*(s.name for s in scales), data.record.metric.name]
-    for i, (x, name) in enumerate(zip(places, names, strict=True)):
-        plain = _plain_scale(scales[i] if i < len(scales) else axis)
-        chart.add_path(
-            f"M{x:.0f} {chart.top}V{base}",
-            "axis",
-            more=f' data-axis="{i}" data-name="{escape(name)}" data-scale="{escape(plain)}"',
-        )
-        ends = (
-            _ends(scales[i]) if i < len(scales) else (number_text(axis.low), number_text(axis.high))
-        )
-        anchor = "start" if i == 0 else "end" if i == n - 1 else "middle"
-        scale = scales[i] if i < len(scales) else axis
-        shown = short_text(name, 110 // n + 3) + " (log)" * scale.is_log
-        chart.add_text(x, chart.top - 28, shown, "label", anchor)
-        if isinstance(scale, ParamScale) and 0 < len(scale.categories) <= MAX_LABELS:
-            for place, category in enumerate(scale.categories):
-                y = base - (place + 0.5) / len(scale.categories) * inner + 4
-                chart.add_text(x + 5, y, short_text(str(category), 14))
-            continue
-        chart.add_text(x, chart.top - 7, ends[1], "tick", anchor)
-        chart.add_text(x, base + 14, ends[0], "tick", anchor)
-    return chart.svg("wide parallel")
-
-
-def _whole_axis(values: Sequence[float], direction: Direction) -> Axis:
-    """Return an axis from the least to the largest value, so that a line ends at its value."""
-    low, high = min(values), max(values)
-    return (
-        Axis(low, high, value_axis(values, direction).is_log) if low < high else Axis(low, low + 1)
-    )
-
-
-def _plain_scale(scale: ParamScale | Axis) -> str:
-    """Return a scale as JSON, by which the page's script turns places into values."""
-    if isinstance(scale, ParamScale) and not scale.is_number:
-        return json.dumps({"categories": [fit_line(str(c), 100) for c in scale.categories]})
-    return json.dumps({"low": scale.low, "high": scale.high, "log": scale.is_log})
-
-
-def _ends(scale: ParamScale) -> tuple[str, str]:
-    if scale.is_number:
-        return number_text(scale.low, 3), number_text(scale.high, 3)
-    return short_text(str(scale.categories[0]), 14), short_text(str(scale.categories[-1]), 14)
 
 
 # --- how far each param brought the best trial, by a forest that learned the trials' values ------

@@ -100,6 +100,12 @@ class Axis:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return min(1 + _MAX_BEYOND, max(-_MAX_BEYOND, (value - low) / (high - low)))
 
+    def value_at(self, share: float) -> float:
+        """Return the value at a place from 0 (low) to 1 (high)."""
+        if self.is_log:
+            return math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+        return self.low + share * (self.high - self.low)
+
     def is_beyond(self, value: float) -> bool:
         """Return whether a value lies outside of the axis, so that its place says nothing of it."""
         return not self.low <= value <= self.high

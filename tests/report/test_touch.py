@@ -110,7 +110,10 @@ def test_arrow_keys_walk_the_table_and_a_filter_holds_for_all_pictures(
 def test_a_drag_along_an_axis_keeps_the_trials_that_pass_there(page: sync_api.Page) -> None:
     picture = page.locator("svg.parallel")
     picture.scroll_into_view_if_needed()
-    box, axis = picture.bounding_box(), picture.locator("[data-name=lr]").get_attribute("d")
+    box, axis = (
+        picture.bounding_box(),
+        picture.locator("[data-name=lr] path.axis").get_attribute("d"),
+    )
     assert box is not None
     assert axis is not None
     match = re.match(r"M(\d+) (\d+)V(\d+)", axis)
@@ -133,3 +136,32 @@ def test_a_column_sorts_with_a_mark_and_an_empty_one_is_hidden(page: sync_api.Pa
     widths = [int(text) for text in page.locator("#trial-table td:nth-child(4)").all_inner_texts()]
     assert widths == sorted(widths)
     assert page.locator("#count button", has_text="copy as CSV").count() == 1
+
+
+def test_an_axis_is_moved_turned_and_left_out(page: sync_api.Page) -> None:
+    def places(name: str) -> list[float]:
+        """Return where the lines stand on the axis of a param, from top to bottom as drawn."""
+        x = page.evaluate(
+            "name => { const axis = document.querySelector(`[data-name='${name}'] path.axis`);"
+            "const moved = /translate\\((-?\\d+)/.exec(axis.parentNode.getAttribute('transform'));"
+            "return +/M(\\d+)/.exec(axis.getAttribute('d'))[1] + +(moved?.[1] ?? 0); }",
+            name,
+        )
+        lines = page.locator("svg.parallel path.line")
+        paths = lines.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+        found = [re.search(rf"[ML]{x} (\d+)", path) for path in paths]
+        return [float(match[1]) for match in found if match is not None]
+
+    before = {name: places(name) for name in ("lr", "width", "val_loss")}
+    assert all(len(own) == 60 for own in before.values())
+    page.get_by_role("button", name="move lr to the right").click()
+    assert {name: places(name) for name in before} == before, "each line keeps its places"
+    page.get_by_role("button", name="turn lr").click()
+    assert [46 + 306 - y for y in places("lr")] == before["lr"]
+    page.get_by_role("button", name="leave out width").click()
+    lines = page.locator("svg.parallel path.line")
+    assert {
+        path.count("L") for path in lines.evaluate_all("a => a.map((l) => l.attributes.d.value)")
+    } == {1}
+    page.get_by_role("button", name="show width").click()
+    assert places("width") == before["width"]

@@ -9,6 +9,7 @@
   tip.hidden = true;
   document.body.append(tip);
 
+  const placesOf = (d) => [...d.matchAll(/([ML])([\d.-]+) ([\d.-]+)/g)].map(([, pen, x, y]) => [pen, +x, +y]);
   const read = (svg) => {
     const picture = { svg, paths: [], points: [], lines: [], bars: [] };
     for (const mark of svg.querySelectorAll("[data-n]")) {
@@ -18,8 +19,7 @@
         const [x, y, width, height] = ["x", "y", "width", "height"].map((name) => +mark.getAttribute(name));
         picture.bars.push({ mark, n: numbers[0], x, y, width, height });
       } else if (mark.matches(".line, .curve")) {
-        const places = [...d.matchAll(/([ML])([\d.-]+) ([\d.-]+)/g)].map(([, pen, x, y]) => [pen, +x, +y]);
-        picture.lines.push({ mark, n: numbers[0], places });
+        picture.lines.push({ mark, n: numbers[0], places: placesOf(d) });
       } else {
         const pieces = d.match(/M[^M]*/g), shift = mark.matches(".failed") ? 3 : mark.matches(".hollow") ? 2 : 0;
         const points = pieces.map((piece, i) => {
@@ -105,6 +105,10 @@
       if (event.pointerType !== "mouse") tell(n, event);
     });
   }
+  study.redrawn = (svg) => {
+    const picture = pictures.find((each) => each.svg === svg);
+    for (const line of picture?.lines ?? []) line.places = placesOf(line.mark.getAttribute("d"));
+  };
   study.on("selected", (n) => pictures.forEach((picture) => ring(picture, n, "chosen")));
   study.on("filtered", (numbers) => {
     kept = numbers;
