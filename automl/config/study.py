@@ -115,6 +115,8 @@ class StudyConfig:
     its own); none: it is not given."""
     relative_to: str | None = None
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
+    began_with: str | None = None
+    """Set by `from=`: the Optuna study with whose trials the study begins."""
     n_edits: int = 0
     """Set by a sweep itself: how many edits of a shared study the stored settings have."""
     repeats: int = 1

@@ -17,7 +17,7 @@ import functools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -300,23 +300,37 @@ class EventLog:
         the begin and end of a sweep, when it is on disk. Raises StorageError when the line cannot
         be written, and at every later call.
         """
+        append_number = self._write(event)
+        if append_number is None:
+            return False
+        if isinstance(event, _FLUSHED_AT_ONCE):
+            self._file.flush(append_number)
+        else:
+            self._file.flush_soon()
+        return True
+
+    def append_all(self, many: Iterable[Event]) -> None:
+        """Write many events as `append` writes each, and wait for the disk once, at their end."""
+        numbers = [number for event in many if (number := self._write(event)) is not None]
+        if numbers:
+            self._file.flush(numbers[-1])
+
+    def _write(self, event: Event) -> int | None:
+        """Write the part of `event` that the log lacks. Return the number of the write for
+        `flush`, or None where there was no such part."""
         line = self._line(event)
         with self._lock:
             self._file.check()  # before the history takes a step that the file will not have
             new = self._history.new_part(event)
             if new is None:
-                return False
+                return None
             if new is not event:
                 line = self._line(new)
             append_number = self._file.append(line)
             self._device_time.take(new)
             if isinstance(new, events.TrialStarted):
                 self._started.add(new.trial)
-        if isinstance(event, _FLUSHED_AT_ONCE):
-            self._file.flush(append_number)
-        else:
-            self._file.flush_soon()
-        return True
+        return append_number
 
     def device_seconds(self, now_seconds: float) -> float:
         """Return the time in which devices had a trial to run, up to now (Unix seconds)."""

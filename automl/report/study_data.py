@@ -6,8 +6,10 @@ The record has the trials; the report needs their executions besides, and the sc
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -115,7 +117,16 @@ class StudyData:
         begin of a study that no sweep runs."""
         if self.record.settings.get("objective.kind") == ObjectiveKind.outside.name and self.spans:
             return max(0.0, until_seconds - self.spans[0][0])
-        return sum(max(0.0, min(end, until_seconds) - start) for start, end in self.spans)
+        place = bisect_right(self.spans, until_seconds, key=lambda span: span[0]) - 1
+        if place < 0:
+            return 0.0
+        start, end = self.spans[place]
+        return self._seconds_before[place] + min(end, until_seconds) - start
+
+    @cached_property
+    def _seconds_before(self) -> Sequence[float]:
+        """The time in which sweeps had worked when each of the spans began."""
+        return list(itertools.accumulate((end - start for start, end in self.spans), initial=0.0))
 
     def after_seconds(self, trial: TrialRecord) -> float:
         """Return the time in which sweeps had worked when the trial ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import time
@@ -30,6 +31,8 @@ MAX_BARS = 400
 MAX_ROWS = 24
 """Largest number of rows of bars for a device."""
 N_BINS = 240
+MAX_GAPS = 40
+"""Largest number of gaps between sweeps that are drawn, the longest ones."""
 IDLE = "idle"
 STATES = (
     TrialState.FINISHED.value,
@@ -214,7 +217,8 @@ def _draw_concurrency(
 
 def _draw_time(chart: Chart, data: StudyData) -> None:
     """Draw the axis of the time in which sweeps worked, and a line at each gap between them."""
-    for (_, end), (start, _) in itertools.pairwise(data.spans):
+    gaps = [(end, start) for (_, end), (start, _) in itertools.pairwise(data.spans)]
+    for end, start in heapq.nlargest(MAX_GAPS, gaps, key=lambda gap: gap[1] - gap[0]):
         place = chart.x_at(data.worked_seconds(end))
         tip = f"no sweep for {page_duration(start - end)}"
         height = chart.height - chart.bottom - chart.top

@@ -7,9 +7,10 @@ for readers who use Optuna's own tools. Storages are opened in `storage.py`.
 from __future__ import annotations
 
 import copy
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ from automl.record.texts import fit_line
 from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
 from automl.search.samplers.memory_wall import AT_LEAST_KEY, BARE_KEY, EXCESS_KEY, stored_excess
 from automl.search.search_space import EnqueuedPoint, SearchSpace, SpaceParam
-from automl.search.storage import OUTSIDE_SPACE, REQUEST, load_optuna_study
+from automl.search.storage import IMPORTED, OUTSIDE_SPACE, REQUEST, load_optuna_study
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,
@@ -145,6 +146,25 @@ def mark_enqueued(trial: FrozenTrial, point: EnqueuedPoint, space: SearchSpace) 
 
 
 @dataclass(frozen=True)
+class ImportedRecord:
+    """What Optuna keeps of a trial, apart from its params and its end."""
+
+    reports: Mapping[int, float]
+    """The reported value by step."""
+    tags: Mapping[str, str]
+    """The user attributes as texts."""
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> ImportedRecord:
+        tags = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in trial.user_attrs.items()
+            if name != MLFLOW_RUN
+        }
+        return cls(trial.intermediate_values, tags)
+
+
+@dataclass(frozen=True)
 class EndedTrial:
     """A trial that has ended, as Optuna's study has it.
 
@@ -156,6 +176,8 @@ class EndedTrial:
     began: float
     """When the trial was asked for (Unix seconds)."""
     outcome: FinishedOutcome | PrunedOutcome | TooLargeOutcome | FailedOutcome
+    imported: ImportedRecord | None = None
+    """What is known of a trial that ended in another study; None: it is a trial of ours."""
 
 
 def trial_state_of(trial: FrozenTrial) -> TrialState:
@@ -206,10 +228,16 @@ def _as_pruned(trial: FrozenTrial, value: float) -> FrozenTrial:
     return shown
 
 
-def ended_trial(trial: FrozenTrial, params: Params) -> EndedTrial:
+def ended_trial(trial: FrozenTrial, params: Params, metrics: StudyMetrics) -> EndedTrial:
     """Return a trial that has ended, with `params`."""
-    began = unix_seconds(trial.datetime_start)
-    return EndedTrial(trial.number, params, began, trial_outcome_of(trial))
+    began, outcome = unix_seconds(trial.datetime_start), trial_outcome_of(trial)
+    if isinstance(outcome, FinishedOutcome | PrunedOutcome):
+        outcome = replace(outcome, values=stored_values(trial, metrics))
+    if IMPORTED not in trial.system_attrs:
+        return EndedTrial(trial.number, params, began, outcome)
+    if isinstance(outcome, FailedOutcome):
+        outcome = replace(outcome, cause=_FAILED_ELSEWHERE)
+    return EndedTrial(trial.number, params, began, outcome, ImportedRecord.of(trial))
 
 
 def optuna_end(outcome: TrialOutcome) -> tuple[OptunaState, TrialState, float | None]:
@@ -228,6 +256,7 @@ def optuna_end(outcome: TrialOutcome) -> tuple[OptunaState, TrialState, float | 
     raise TypeError(f"{type(outcome).__name__} does not end a trial")
 
 
+_FAILED_ELSEWHERE = "failed in Optuna's study, which keeps no cause"
 _NO_ROOM = "does not fit in any device's memory (the event log lost the rest)"
 
 

@@ -32,7 +32,7 @@ from automl.search.domains import ChoiceDomain, Domain, RangeDomain, parse_domai
 from automl.search.optuna_trials import optuna_distribution
 from automl.search.samplers.sampler import Sampler, SamplerInputs, sampler_seed
 from automl.search.search_space import SearchSpace, SpaceParam
-from automl.search.storage import NOT_SUGGESTED, OpenStorage, as_asked
+from automl.search.storage import FIXED_PARAMS, NOT_SUGGESTED, OpenStorage, as_asked
 from automl.trial import ParamQuestion, Params, ParamValue, SpaceEntry
 
 N_ALIKE_TRIALS = 3
@@ -201,7 +201,7 @@ class ParamSuggester:
         self._check_kind(name, domain)
         self._asked.setdefault(question.trial, {})[name] = domain
         if name not in known:
-            value = self._draw(question.trial, SpaceParam(name, domain))
+            value = self._draw(question.trial, SpaceParam(name, domain), trial_id)
         elif domain.contains(known[name]):
             value = known[name]
         else:  # drawn before it was known that its range depends on others
@@ -262,7 +262,7 @@ class ParamSuggester:
                 "values."
             ) from error
 
-    def _draw(self, number: int, param: SpaceParam) -> ParamValue:
+    def _draw(self, number: int, param: SpaceParam, trial_id: int) -> ParamValue:
         """Return a new value: the enqueued one if the param can have it, else a draw.
 
         The draw follows from the study's seed, the trial's number, the name, and the trials that
@@ -270,6 +270,8 @@ class ParamSuggester:
         """
         all_enqueued = self._search.enqueued
         enqueued = all_enqueued[number] if number < len(all_enqueued) else {}
+        attributes = self._opened.storage.get_trial(trial_id).system_attrs
+        enqueued = {**enqueued, **attributes.get(FIXED_PARAMS, {})}
         if param.name in enqueued:
             if param.domain.contains(enqueued[param.name]):
                 return param.domain.cast(enqueued[param.name])

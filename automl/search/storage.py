@@ -198,6 +198,11 @@ REQUEST = "automl:request"
 it."""
 OUTSIDE_SPACE = "automl:outside"
 """System attribute of a trial that has values outside the space: their names."""
+FIXED_PARAMS = "fixed_params"
+"""System attribute in which Optuna keeps the params of a trial that a user enqueued."""
+IMPORTED = "automl:imported"
+"""System attribute of a trial that ended in the study with whose trials this one began: its number
+there."""
 
 
 def as_asked(trial: FrozenTrial) -> FrozenTrial:

@@ -22,6 +22,7 @@ from automl.errors import ConfigError
 from automl.record.study_files import StudyFiles
 from automl.record.texts import redact_tag
 from automl.search.earlier_trials import EarlierTrials, take_earlier
+from automl.search.imported_trials import import_trials
 from automl.search.optuna_trials import (
     NO_TRIALS,
     BegunTrials,
@@ -49,6 +50,7 @@ from automl.search.samplers.by_optuna import ParamsProposer, complete_params
 from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import EnqueuedPoint, SearchSpace
 from automl.search.storage import (
+    FIXED_PARAMS,
     OUTSIDE_SPACE,
     REQUEST,
     OpenStorage,
@@ -114,6 +116,8 @@ class Study:
         """Guards `_standings`, from any thread."""
         self.pauses = PausedTrials(standings, self._lock)
         self._study_id, self._begun, self.n_restored = -1, NO_TRIALS, 0
+        self.import_note = ""
+        """Line about the trials that the study began with, in the sweep that copies them."""
         self._trial_ids: list[int] = []
         """Optuna's trial ids, by trial number."""
         self._interrupted: list[AskedTrial] = []
@@ -329,7 +333,7 @@ class Study:
         with self._opened.guard():
             trials = self._storage.get_all_trials(self._study_id, deepcopy=False)
         return [
-            ended_trial(trial, self._standings.params(trial.number))
+            ended_trial(trial, self._standings.params(trial.number), self._metrics)
             for trial in trials
             if trial.state.is_finished() and trial.number not in excluded
         ]
@@ -341,6 +345,11 @@ class Study:
                 store_study_uuid(self._storage, self._study_id, study_uuid)
                 self._opened.sync()
             self.uuid = study_uuid
+
+    @property
+    def leading_metric(self) -> str:
+        """The name of the metric that trials report first of all."""
+        return self._metrics.leading.name
 
     def close(self) -> None:
         self._opened.close()
@@ -397,6 +406,14 @@ class Study:
         )
         name_metrics(self._storage, self.stored_name, config.metrics)
         storage, study_id = self._storage, self._study_id
+        self.import_note = import_trials(
+            storage,
+            study_id,
+            self._rules.read_imported,
+            config.metrics,
+            self._space,
+            asks_for_params=self._rules.asks_for_params,
+        )
         self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
         for trial in storage.get_all_trials(study_id, deepcopy=False):
             self._trial_ids.append(trial._trial_id)
@@ -425,7 +442,7 @@ class Study:
 
         A trial of another program may lack params; ours are written whole.
         """
-        known = trial.system_attrs.get("fixed_params", {}) | trial.params
+        known = trial.system_attrs.get(FIXED_PARAMS, {}) | trial.params
         space = self._history.at(trial.number)
         params = complete_params(
             space, self._config.seed, trial.number, params_within_space(space, known)

@@ -25,6 +25,7 @@ from automl.record.study_files import StudyFiles
 from automl.record.texts import parse_json
 from automl.search.earlier_trials import EarlierTrials
 from automl.search.edited_space import SpaceHistory
+from automl.search.optuna_source import OptunaStudy
 from automl.search.optuna_trials import optuna_distributions
 from automl.search.param_suggestions import params_within_space
 from automl.search.pruners.pruner import Pruner
@@ -240,6 +241,8 @@ class StudyRules:
     """Returns what the study takes from earlier ones; called once, when it begins."""
     edits: Sequence[StudyEdited] = ()
     """The edits of the study so far."""
+    read_imported: Callable[[], OptunaStudy] | None = None
+    """Returns the study of Optuna's with whose trials the study begins; None: it begins without."""
 
     @property
     def history(self) -> SpaceHistory:

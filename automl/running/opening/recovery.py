@@ -7,7 +7,7 @@ that only the log has are told to the study when the sweep takes its trials over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 from automl.admission.requests import RequestMaker
 from automl.record.event_log import EventLog
@@ -15,17 +15,23 @@ from automl.record.study_files import EVENTS_FILE
 from automl.record.study_record import StudyRecord
 from automl.record.texts import counted
 from automl.running.loop.messages import PlannedTrial, WaitingTrial
-from automl.search.optuna_trials import BegunTrials
+from automl.search.optuna_trials import BegunTrials, EndedTrial
 from automl.search.study import Study
 from automl.trial import (
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
+    MetricsReported,
     TooLargeOutcome,
+    TrialEvent,
     TrialOutcome,
     TrialStarted,
     TrialState,
+    TrialTagged,
 )
+
+IMPORTED_DEVICE = "Optuna"
+"""Name of the device of a trial that ended in another study."""
 
 
 def begun_trials(log: EventLog) -> BegunTrials:
@@ -43,18 +49,30 @@ def restore_lost_events(study: Study, log: EventLog) -> str:
     Reports are not restored: MLflow may have them, and with other times they would be there twice.
     Raises StorageError.
     """
-    trials = log.record.trials
-    known = {number for number, trial in trials.items() if trial.state.is_final}
-    lost = study.ended(excluded=known)
-    for trial in lost:
-        recorded = trials.get(trial.number)
-        if recorded is None or not recorded.n_starts:
-            log.append(TrialStarted(trial.number, trial.began, trial.params, device="unknown"))
-        log.append(trial.outcome)
-    if not lost:
+    known = {number for number, trial in log.record.trials.items() if trial.state.is_final}
+    missing = study.ended(excluded=known)
+    log.append_all(event for trial in missing for event in _events_of(trial, study, log.record))
+    n = sum(trial.imported is None for trial in missing)
+    if not n:
         return ""
-    n_lost = counted(len(lost), "trial")
+    n_lost = counted(n, "trial")
     return f"{EVENTS_FILE} had lost how {n_lost} ended: put back from what Optuna keeps"
+
+
+def _events_of(trial: EndedTrial, study: Study, record: StudyRecord) -> Iterator[TrialEvent]:
+    """Yield the events of a trial that the log lacks. Of an imported trial the time of its end is
+    that of its reports, too: Optuna keeps no other."""
+    number, recorded, imported = trial.number, record.trials.get(trial.number), trial.imported
+    if recorded is None or not recorded.n_starts:
+        device = "unknown" if imported is None else IMPORTED_DEVICE
+        yield TrialStarted(number, trial.began, trial.params, device=device)
+    if imported is not None:
+        at, metric = trial.outcome.time, study.leading_metric
+        for step, value in sorted(imported.reports.items()):
+            yield MetricsReported(number, at, step, {metric: value})
+        for name, text in imported.tags.items():
+            yield TrialTagged(number, at, name, text)
+    yield trial.outcome
 
 
 def learn_memory(record: StudyRecord, requests: RequestMaker) -> None:

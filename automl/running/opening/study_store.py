@@ -231,7 +231,8 @@ class FolderStore:
     def note(self) -> str:
         n_lost = self.study.n_restored
         lost = counted(n_lost, "trial")
-        return f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}" if n_lost else ""
+        restored = f"{JOURNAL} had lost {lost}: put back from {EVENTS_FILE}" if n_lost else ""
+        return self.study.import_note or restored
 
     def settle_uuid(self, place: StudyPlace) -> None:
         self.study.keep_uuid(place.study_uuid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import function_parts, resume_command
 from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
+from automl.search.optuna_source import OptunaStudy, parse_optuna_source, read_optuna_study
 from automl.search.pruners.pruner import CombinedRungs, Pruner
 from automl.search.samplers.sampler import Sampler, SamplerDecision
 from automl.search.search_space import SearchSpace
@@ -334,7 +336,13 @@ class PreparedStudy:
             portfolio=self.portfolio,
             read_earlier=self._read_earlier,
             edits=self.edits,
+            read_imported=self._reader_of_imported(),
         )
+
+    def _reader_of_imported(self) -> Callable[[], OptunaStudy] | None:
+        """Return what reads Optuna's study with whose trials this one begins; None: none."""
+        source = parse_optuna_source(self.config.study.began_with or "")
+        return None if source is None else partial(read_optuna_study, source)
 
     def _read_earlier(self) -> EarlierTrials:
         """Return what the study takes from those of `study.warm_from`. Raises ConfigError."""
