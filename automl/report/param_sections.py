@@ -154,7 +154,8 @@ def _slice_chart(data: StudyData, scale: ParamScale, edges: Sequence[RangeEdge])
         add(points, css, [t.number for t in own])
     best = data.record.best()
     if best is not None and best.value is not None and scale.name in best.params:
-        chart.add_dots([(_place(scale, best.params[scale.name], -1), best.value)], "winner")
+        place = _place(scale, best.params[scale.name], best.number)
+        chart.add_dots([(place, best.value)], "winner")
     for edge in edges:
         if edge.name == scale.name:
             place = chart.x_at(edge.bound)
@@ -167,7 +168,7 @@ def _place(scale: ParamScale, value: ParamValue, number: int) -> float:
     if scale.is_number:
         assert isinstance(value, int | float)
         return float(value)
-    spread = 0.0 if number < 0 else ((number * 0.618) % 1 - 0.5) * 0.5
+    spread = ((number * 0.618) % 1 - 0.5) * 0.5
     return scale.share(value) + spread / len(scale.categories)
 
 

@@ -134,7 +134,9 @@ def _progress_chart(
 ) -> str:
     metric = data.record.metric
     chart = Chart(f"{metric.name} over {label}", x=Axis.around([0.0, *places.values()]), y=axis)
-    chart.draw_axes(label, short_text(metric.name, 30))
+    whole = [(v, number_text(v)) for v in chart.x.ticks() if v == round(v)]
+    ticks = whole if all(place == round(place) for place in places.values()) else None
+    chart.draw_axes(label, short_text(metric.name, 30), x_ticks=ticks)
     pruned = [t for t in data.valued if t.state is TrialState.PRUNED]
     finished = [t for t in data.valued if t.state is TrialState.FINISHED]
     for trials, add, css in (
@@ -184,7 +186,8 @@ def curves_section(data: StudyData) -> ReportSection | None:
         chart.add_band(_curve_band(best, metric.name), "band")
         tip = f"trial {best.number}, the best"
         chart.add_line(shown[best.number], "curve winner", tip, best.number)
-    sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
+    is_best_shown = best is not None and best.number in shown
+    sentences = [_curve_sentence(len(curves), len(shown), len(ends), is_best_shown)]
     agreements = rung_agreements(data)
     if agreements:
         judged = [a for a in agreements if a.correlation is not None]
@@ -229,10 +232,11 @@ def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, flo
     return [(s, means[s] - errors[s], means[s] + errors[s]) for s in means if s in errors]
 
 
-def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
+def _curve_sentence(n: int, n_shown: int, n_pruned: int, is_best_shown: bool) -> str:
     which = f"the best {n_shown} of {counted(n, 'trial')}" if n_shown < n else counted(n, "trial")
     pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
-    return f"The reports of {which}, the best one thick{pruned}."
+    thick = ", the best one thick" if is_best_shown else ""
+    return f"The reports of {which}{thick}{pruned}."
 
 
 def _value_sentences(trials: Sequence[TrialRecord]) -> list[str]:

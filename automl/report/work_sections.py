@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from automl.config import StudyConfig
+from automl.config import UNLIMITED_N_TRIALS, StudyConfig
 from automl.record.study_directory import study_command
 from automl.record.study_files import trial_log_name
 from automl.record.study_record import edit_lines
@@ -34,6 +34,8 @@ N_BINS = 240
 MAX_GAPS = 40
 """Largest number of gaps between sweeps that are drawn, the longest ones."""
 IDLE = "idle"
+LEAST_SHOWN_SECONDS = 0.05
+"""Less is shown as no time at all."""
 STATES = (
     TrialState.FINISHED.value,
     TrialState.PRUNED.value,
@@ -298,7 +300,8 @@ def cost_section(data: StudyData) -> ReportSection | None:
     devices = {e.device for e in data.executions}
     swept = data.worked_seconds(math.inf) * len(devices)
     seconds = {state: spent[state] for state in STATES if spent.get(state, 0.0) > 0}
-    seconds[IDLE] = max(0.0, swept - sum(spent.values()))
+    idle = max(0.0, swept - sum(spent.values()))
+    seconds[IDLE] = idle if idle >= LEAST_SHOWN_SECONDS else 0.0
     total = sum(seconds.values()) or 1.0
     shares = dict(zip(seconds, whole_percents([*seconds.values()]), strict=True))
     rows = [
@@ -397,7 +400,8 @@ def _family_of(data: StudyData, number: int, choice: str | None) -> str:
 
 def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) -> ReportSection:
     """Return the commands that usually come next. `overrides`: settings that widen a range."""
-    n = int(data.record.settings.get("study.n_trials", "0") or 0)
+    n_wanted = data.record.n_trials or 0
+    n = n_wanted if n_wanted < UNLIMITED_N_TRIALS else len(data.ended)
     resume = study_command("resume", study)
     commands = [("watch it in MLflow", study_command("ui", study))]
     if data.is_running:
