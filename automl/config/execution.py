@@ -39,8 +39,6 @@ class AdmissionConfig:
     lookahead: Any = "auto"
     """Number of trials behind the first waiting one that may start before it, where that does not
     delay it. auto: 4 for samplers that learn, else 16; 0: none."""
-    stale_seconds: float = 5.0
-    """A reading of devices older than this admits no trial."""
 
     def __post_init__(self) -> None:
         check = checker("admission", self)
@@ -52,7 +50,6 @@ class AdmissionConfig:
             check(name, value is None or value >= 1, "must be at least 1.")
         is_number = self.lookahead == "auto" or is_count(self.lookahead, 0)
         check("lookahead", is_number, "must be auto or a whole number, 0 for none.")
-        check_positive("admission.stale_seconds", self.stale_seconds)
 
     @property
     def request_bytes(self) -> int | None:
@@ -81,15 +78,13 @@ DEVICE_WORDS = ("auto", "cpu", "gpu", "all", "nvml")
 
 @dataclass
 class DevicesConfig:
-    """The devices that trials may use, and the time between readings of them."""
+    """The devices that trials may use."""
 
     only: Any = "auto"
     """The devices to use. auto: the GPUs that NVML and torch both see, and the CPU for trials of
     the built-in network that end first there; without a GPU the CPU. cpu. gpu: GPUs alone. all: the
     CPU for a function or network of yours, too. Or GPUs, one or a list: numbers in CUDA's order,
     UUIDs or their beginnings. nvml: GPUs without asking torch; [nvml,0] names one of them."""
-    interval_seconds: float = 0.5
-    """Time from one reading to the next."""
 
     def __post_init__(self) -> None:
         given = self.only if isinstance(self.only, list | tuple) else [self.only]
@@ -99,7 +94,6 @@ class DevicesConfig:
         rule = "cpu stands alone; of gpu and all one is given."
         is_one = {"gpu", "all"} - {*kept} and ("cpu" not in kept or kept == ["cpu"])
         check_setting(bool(is_one), "devices.only", self.only, rule)
-        check_positive("devices.interval_seconds", self.interval_seconds)
 
     @property
     def _words(self) -> list[str]:
@@ -149,8 +143,6 @@ class ExecutionConfig:
     """A trial that reports nothing for so long has failed (not inline); none: no limit."""
     recycle_after_trials: int = 1000
     """A worker process is replaced after this many trials."""
-    recycle_growth: str = "2GiB"
-    """A worker process is replaced when its memory has grown by this much and stays so."""
 
     def __post_init__(self) -> None:
         if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
@@ -165,17 +157,12 @@ class ExecutionConfig:
             check_positive(f"execution.{name}", value)
             may_end = value is None or self.kind is not ExecutionKind.inline
             check(name, may_end, "a trial in a thread cannot be ended; use execution=workers.")
-        parse_bytes("execution.recycle_growth", self.recycle_growth)
 
     @property
     def on_this_machine(self) -> ExecutionConfig:
         """Return the settings with Ray replaced by workers, for commands that know no cluster."""
         on_ray = self.kind is ExecutionKind.ray
         return replace(self, kind=ExecutionKind.workers) if on_ray else self
-
-    @property
-    def recycle_growth_bytes(self) -> int:
-        return parse_bytes("execution.recycle_growth", self.recycle_growth)
 
 
 AUTO_ADDRESS, LOCAL_ADDRESS = "auto", "local"
