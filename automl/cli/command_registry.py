@@ -141,6 +141,13 @@ _ALL = (
         arguments=arguments.TrialsArguments,
     ),
     Command(
+        "plan",
+        "say what a sweep of these words would do: columns, memory, trials at once, time",
+        StoredPart.WHOLE,
+        StudyChoice.NAMED_IF_ANY,
+        arguments=arguments.PlanArguments,
+    ),
+    Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
         arguments=arguments.DevicesArguments,

@@ -68,7 +68,7 @@ def test_with_a_time_limit_there_are_as_many_trials_as_it_allows(composed: Compo
 def test_the_network_on_a_table_is_what_it_was(composed: Compose) -> None:
     config = composed(*TABLE, "model=mlp").config
     table, config.data = config.data, Config().data
-    assert (table.detect, table.validation_fraction) == (True, None)
+    assert (table.rules, table.validation_fraction) == (Config().data.rules, None)
     assert config == composed().config
 
 
