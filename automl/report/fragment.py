@@ -14,7 +14,8 @@ from markupsafe import Markup
 from automl.errors import ConfigError
 from automl.record.texts import printable_text
 from automl.report.page import page_file, page_template
-from automl.report.param_sections import parallel_section, params_section, path_section
+from automl.report.parallel_section import parallel_section
+from automl.report.param_sections import params_section, path_section
 from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData

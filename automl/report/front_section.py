@@ -79,11 +79,12 @@ def _front_chart(
         y=_axis(trials, second),
     )
     chart.draw_axes(short_text(first.name, 30), short_text(second.name, 30))
-    pruned = [_place(t.values, first, second) for t in trials if t.state is TrialState.PRUNED]
-    chart.add_squares(pruned, "pruned")
-    finished = [t for t in trials if t.state is TrialState.FINISHED]
-    tips = [f"trial {t.number}" for t in finished]
-    chart.add_dots([_place(t.values, first, second) for t in finished], "finished", tips)
+    for state, add in (
+        (TrialState.PRUNED, chart.add_squares),
+        (TrialState.FINISHED, chart.add_dots),
+    ):
+        own = [t for t in trials if t.state is state]
+        add([_place(t.values, first, second) for t in own], state.value, [t.number for t in own])
     edge = sorted(_place(trial.values, first, second) for trial in front)
     if first.direction is Direction.maximize:  # the edge of what is reached lies to the left
         edge.reverse()

@@ -11,10 +11,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -31,10 +32,12 @@ from automl.record.study_files import (
 from automl.record.texts import fit_line, printable_text
 from automl.report.findings import range_edges
 from automl.report.front_section import front_section
-from automl.report.param_sections import parallel_section, params_section, path_section
+from automl.report.parallel_section import parallel_section
+from automl.report.param_sections import params_section, path_section
 from automl.report.search_sections import curves_section, progress_section
 from automl.report.section import ReportSection
 from automl.report.study_data import StudyData
+from automl.report.trial_details import trial_details
 from automl.report.verdict_section import verdict_section
 from automl.report.work_sections import (
     config_section,
@@ -46,6 +49,8 @@ from automl.report.work_sections import (
 )
 from automl.trial import ParamValue
 
+SCRIPTS = ("table.js", "marks.js", "panel.js", "parallel.js", "commands.js")
+"""The page's scripts, in their order; the first defines what the others share."""
 N_STATIC = 15
 """Rows of the table of trials without the script."""
 
@@ -99,7 +104,7 @@ def write_report(data: StudyData, directory: Path, choice: str | None = None) ->
     study = StudyConfig(name=directory.name, dir=folder)
     path = StudyFiles(directory).report
     sections = report_sections(data, study, choice, _images(StudyFiles(directory).plots))
-    write_atomically(path, report_page(data, sections))
+    write_atomically(path, report_page(data, sections, directory))
     return path
 
 
@@ -114,21 +119,30 @@ def _images(plots: Path) -> list[tuple[str, str]]:
     return found
 
 
-def report_page(data: StudyData, sections: Sequence[ReportSection]) -> str:
-    """Return the text of the page on a study."""
-    return render_page(data.record.name, sections, _trial_rows(data), is_running=data.is_running)
+def report_page(
+    data: StudyData, sections: Sequence[ReportSection], directory: Path | None = None
+) -> str:
+    """Return the text of the page on a study. `directory`: where its logs and checkpoints are."""
+    columns, rows = _trial_rows(data)
+    plain = {"columns": columns, "rows": rows, "details": trial_details(data, directory)}
+    return render_page(data.record.name, sections, plain, is_running=data.is_running)
 
 
 def render_page(
     name: str,
     sections: Sequence[ReportSection],
-    trials: tuple[list[str], list[list[ParamValue]]] = ([], []),
+    plain: Mapping[str, Any] | None = None,
     *,
     is_running: bool = False,
 ) -> str:
-    """Return the text of a page. `trials`: columns and rows of the table of all trials, if a
-    section has it."""
-    columns, rows = trials
+    """Return the text of a page. `plain`: columns, rows and details of all trials, if a section has
+    their table."""
+    plain = plain or {
+        "columns": [],
+        "rows": [],
+        "details": {"devices": [], "trials": {}, "load": ""},
+    }
+    rows = plain["rows"]
     page = page_template("page.html.jinja").render(
         name=name,
         has_anchors=True,
@@ -137,11 +151,11 @@ def render_page(
         sections=sections,
         safe=Markup,
         style=Markup(page_file("page.css")),
-        script=Markup(page_file("page.js")),
-        columns=columns,
+        script=Markup("".join(page_file(f"scripts/{script}") for script in SCRIPTS)),
+        columns=plain["columns"],
         static_rows=[[_cell_text(cell) for cell in row] for row in rows[:N_STATIC]],
         n_rows=len(rows),
-        trials=Markup(_script_json({"columns": columns, "rows": rows})),
+        trials=Markup(_script_json(plain)),
     )
     return printable_text(page)
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
-from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
 from automl.report.findings import RangeEdge, importances, range_edges
 from automl.report.search_sections import show_value, value_axis
@@ -126,7 +122,7 @@ def _importance_chart(found: Sequence[ParamImportance]) -> str:
         top = chart.top + 24 * row
         chart.add_text(chart.left - 8, top + 15, short_text(i.name, 16), "tick", "end")
         width = chart.x_at(i.share) - chart.left
-        chart.add_rectangle(chart.left, top + 4, width, 14, "bar", f"{i.name}: {i.share:.0%}")
+        chart.add_rectangle((chart.left, top + 4, width, 14), "bar", f"{i.name}: {i.share:.0%}")
         low, high = chart.x_at(i.low), chart.x_at(i.high)
         ends = f"M{low:.1f} {top + 7}v8M{high:.1f} {top + 7}v8"
         chart.add_path(f"M{low:.1f} {top + 11}H{high:.1f}{ends}", "whisker")
@@ -152,18 +148,14 @@ def _slice_chart(data: StudyData, scale: ParamScale, edges: Sequence[RangeEdge])
         ]
     chart.draw_axes(short_text(scale.name, 40), short_text(metric.name, 30), x_ticks=ticks)
     for state, css in ((TrialState.PRUNED, "pruned"), (TrialState.FINISHED, "finished")):
-        points = [
-            (_place(scale, t.params[scale.name], t.number), t.value or 0.0)
-            for t in trials
-            if t.state is state
-        ]
-        if state is TrialState.PRUNED:
-            chart.add_squares(points, css)
-        else:
-            chart.add_dots(points, css)
+        own = [t for t in trials if t.state is state]
+        points = [(_place(scale, t.params[scale.name], t.number), t.value or 0.0) for t in own]
+        add = chart.add_squares if state is TrialState.PRUNED else chart.add_dots
+        add(points, css, [t.number for t in own])
     best = data.record.best()
     if best is not None and best.value is not None and scale.name in best.params:
-        chart.add_dots([(_place(scale, best.params[scale.name], -1), best.value)], "winner")
+        place = _place(scale, best.params[scale.name], best.number)
+        chart.add_dots([(place, best.value)], "winner")
     for edge in edges:
         if edge.name == scale.name:
             place = chart.x_at(edge.bound)
@@ -176,7 +168,7 @@ def _place(scale: ParamScale, value: ParamValue, number: int) -> float:
     if scale.is_number:
         assert isinstance(value, int | float)
         return float(value)
-    spread = 0.0 if number < 0 else ((number * 0.618) % 1 - 0.5) * 0.5
+    spread = ((number * 0.618) % 1 - 0.5) * 0.5
     return scale.share(value) + spread / len(scale.categories)
 
 
@@ -228,104 +220,6 @@ def path_section(data: StudyData) -> ReportSection | None:
 
 def _shown_or_absent(value: ParamValue) -> str:
     return "absent" if value is None else show_value(value)
-
-
-# --- all params at once, and the table of trials -----------------------------------------------
-
-
-def parallel_section(data: StudyData) -> ReportSection | None:
-    """Return the trials as lines over all params; the table of trials follows it."""
-    valued = data.valued
-    if not data.ended:
-        return None
-    n_best = max(1, len(valued) // 10)
-    sentence = (
-        f"Each line is a trial; of {len(valued):,} the best {n_best:,} "
-        f"{'is' if n_best == 1 else 'are'} coloured."
-    )
-    all_text = "All trials that ended; sort and filter by the table's head."
-    hint = "Drag along an axis to keep the trials that pass there; the table follows."
-    shown = len(data.scales) >= 2 and len(valued) >= 2
-    charts = (_parallel_chart(data, n_best),) if shown else ()
-    return ReportSection(
-        "trials",
-        "All trials",
-        (sentence, hint) if shown else (all_text,),
-        charts,
-        has_trials=True,
-    )
-
-
-def _parallel_chart(data: StudyData, n_best: int) -> str:
-    scales = [*data.scales.values()][:20]
-    ranked = [t for t in data.record.ranking() if t.value is not None and math.isfinite(t.value)]
-    axis = _whole_axis([t.value or 0.0 for t in ranked], data.record.metric.direction)
-    chart = Chart(
-        "trials over params", width=1000, height=340, left=50, right=70, top=46, bottom=34
-    )
-    n = len(scales) + 1
-    places = [chart.left + i * (chart.width - chart.left - chart.right) / (n - 1) for i in range(n)]
-    inner = chart.height - chart.top - chart.bottom
-    base = chart.height - chart.bottom
-    step = max(1, math.ceil(len(ranked) / N_LINES))
-    kept = ranked[::step]
-    n_good = math.ceil(n_best / step)
-    for place, trial in reversed([*enumerate(kept)]):
-        shares = [s.share(trial.params[s.name]) if s.name in trial.params else None for s in scales]
-        points = [*zip(places, [*shares, axis.share(trial.value or 0.0)], strict=True)]
-        path, pen = "", "M"
-        for x, share in points:
-            if share is None:
-                pen = "M"
-                continue
-            path += f"{pen}{x:.0f} {base - share * inner:.0f}"
-            pen = "L"
-        css = "line good" if place < n_good else "line"
-        chart.add_path(path, css, more=f' data-n="{trial.number}"')
-    names = [*(s.name for s in scales), data.record.metric.name]
-    for i, (x, name) in enumerate(zip(places, names, strict=True)):
-        plain = _plain_scale(scales[i] if i < len(scales) else axis)
-        chart.add_path(
-            f"M{x:.0f} {chart.top}V{base}",
-            "axis",
-            more=f' data-axis="{i}" data-name="{escape(name)}" data-scale="{escape(plain)}"',
-        )
-        ends = (
-            _ends(scales[i]) if i < len(scales) else (number_text(axis.low), number_text(axis.high))
-        )
-        anchor = "start" if i == 0 else "end" if i == n - 1 else "middle"
-        scale = scales[i] if i < len(scales) else axis
-        shown = short_text(name, 110 // n + 3) + " (log)" * scale.is_log
-        chart.add_text(x, chart.top - 28, shown, "label", anchor)
-        if isinstance(scale, ParamScale) and 0 < len(scale.categories) <= MAX_LABELS:
-            for place, category in enumerate(scale.categories):
-                y = base - (place + 0.5) / len(scale.categories) * inner + 4
-                chart.add_text(x + 5, y, short_text(str(category), 14))
-            continue
-        chart.add_text(x, chart.top - 7, ends[1], "tick", anchor)
-        chart.add_text(x, base + 14, ends[0], "tick", anchor)
-    return chart.svg("wide parallel")
-
-
-def _whole_axis(values: Sequence[float], direction: Direction) -> Axis:
-    """Return an axis from the least to the largest value, so that a line ends at its value."""
-    low, high = min(values), max(values)
-    return (
-        Axis(low, high, value_axis(values, direction).is_log) if low < high else Axis(low, low + 1)
-    )
-
-
-def _plain_scale(scale: ParamScale | Axis) -> str:
-    """Return a scale as JSON, by which the page's script turns places into values."""
-    if isinstance(scale, ParamScale) and not scale.is_number:
-        return json.dumps({"categories": [fit_line(str(c), 100) for c in scale.categories]})
-    return json.dumps({"low": scale.low, "high": scale.high, "log": scale.is_log})
-
-
-def _ends(scale: ParamScale) -> tuple[str, str]:
-    if scale.is_number:
-        return number_text(scale.low, 3), number_text(scale.high, 3)
-    return short_text(str(scale.categories[0]), 14), short_text(str(scale.categories[-1]), 14)
 
 
 # --- how far each param brought the best trial, by a forest that learned the trials' values ------

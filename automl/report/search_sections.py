@@ -134,14 +134,21 @@ def _progress_chart(
 ) -> str:
     metric = data.record.metric
     chart = Chart(f"{metric.name} over {label}", x=Axis.around([0.0, *places.values()]), y=axis)
-    chart.draw_axes(label, short_text(metric.name, 30))
+    whole = [(v, number_text(v)) for v in chart.x.ticks() if v == round(v)]
+    ticks = whole if all(place == round(place) for place in places.values()) else None
+    chart.draw_axes(label, short_text(metric.name, 30), x_ticks=ticks)
     pruned = [t for t in data.valued if t.state is TrialState.PRUNED]
     finished = [t for t in data.valued if t.state is TrialState.FINISHED]
-    chart.add_squares([(places[t.number], t.value or 0.0) for t in pruned], "pruned")
-    chart.add_dots([(places[t.number], t.value or 0.0) for t in finished], "finished")
+    for trials, add, css in (
+        (pruned, chart.add_squares, "pruned"),
+        (finished, chart.add_dots, "finished"),
+    ):
+        points = [(places[t.number], t.value or 0.0) for t in trials]
+        add(points, css, [t.number for t in trials])
     failed = [t for t in data.ended if t.value is None]
     worst = axis.low if metric.direction is Direction.maximize else axis.high
-    chart.add_crosses([(places[t.number], worst) for t in failed], "failed")
+    crosses = [(places[t.number], worst) for t in failed]
+    chart.add_crosses(crosses, "failed", [t.number for t in failed])
     line = [(places[t.number], t.value or 0.0) for t in steps]
     chart.add_steps([*line, (max(places.values()), line[-1][1])], "best")
     return chart.svg()
@@ -172,13 +179,15 @@ def curves_section(data: StudyData) -> ReportSection | None:
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:
-            chart.add_line(points, "curve", f"trial {number}")
+            chart.add_line(points, "curve", f"trial {number}", number)
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
     chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:
         chart.add_band(_curve_band(best, metric.name), "band")
-        chart.add_line(shown[best.number], "curve winner", f"trial {best.number}, the best")
-    sentences = [_curve_sentence(len(curves), len(shown), len(ends))]
+        tip = f"trial {best.number}, the best"
+        chart.add_line(shown[best.number], "curve winner", tip, best.number)
+    is_best_shown = best is not None and best.number in shown
+    sentences = [_curve_sentence(len(curves), len(shown), len(ends), is_best_shown)]
     agreements = rung_agreements(data)
     if agreements:
         judged = [a for a in agreements if a.correlation is not None]
@@ -223,10 +232,11 @@ def _curve_band(trial: TrialRecord, metric: str) -> list[tuple[float, float, flo
     return [(s, means[s] - errors[s], means[s] + errors[s]) for s in means if s in errors]
 
 
-def _curve_sentence(n: int, n_shown: int, n_pruned: int) -> str:
+def _curve_sentence(n: int, n_shown: int, n_pruned: int, is_best_shown: bool) -> str:
     which = f"the best {n_shown} of {counted(n, 'trial')}" if n_shown < n else counted(n, "trial")
     pruned = f"; ticks mark where {n_pruned} of them were pruned" if n_pruned else ""
-    return f"The reports of {which}, the best one thick{pruned}."
+    thick = ", the best one thick" if is_best_shown else ""
+    return f"The reports of {which}{thick}{pruned}."
 
 
 def _value_sentences(trials: Sequence[TrialRecord]) -> list[str]:

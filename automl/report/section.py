@@ -61,7 +61,7 @@ def text_table(
     """Return a table of texts; `bars` has a part (0 to 1) for each row."""
     shares = [*bars, *[None] * (len(rows) - len(bars))]
     made = [
-        TableRow(tuple(fit_line(cell, 300) for cell in row), share)
+        TableRow(tuple(fit_line(cell, 300).replace(" ± ", "\u00a0±\u00a0") for cell in row), share)
         for row, share in zip(rows, shares, strict=True)
     ]
     return ReportTable(tuple(columns), tuple(made), title, n_text, folded)

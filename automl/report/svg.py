@@ -14,6 +14,8 @@ from html import escape
 from automl.record.texts import printable_text
 
 Point = tuple[float, float]
+Box = tuple[float, float, float, float]
+"""Left, top, width and height of a rectangle in pixels."""
 _MAX_DRAWN = 1e300
 """Larger values lie at the edge of a chart: the arithmetic of an axis would overflow."""
 _MAX_BEYOND = 4.0
@@ -97,6 +99,12 @@ class Axis:
                 return -_MAX_BEYOND
             low, high, value = math.log(low), math.log(high), math.log(value)
         return min(1 + _MAX_BEYOND, max(-_MAX_BEYOND, (value - low) / (high - low)))
+
+    def value_at(self, share: float) -> float:
+        """Return the value at a place from 0 (low) to 1 (high)."""
+        if self.is_log:
+            return math.exp(math.log(self.low) + share * math.log(self.high / self.low))
+        return self.low + share * (self.high - self.low)
 
     def is_beyond(self, value: float) -> bool:
         """Return whether a value lies outside of the axis, so that its place says nothing of it."""
@@ -189,15 +197,17 @@ class Chart:
             f"{escape(text)}</text>"
         )
 
-    def add_line(self, points: Sequence[Point], css: str, tip: str = "") -> None:
+    def add_line(
+        self, points: Sequence[Point], css: str, tip: str = "", trial: int | None = None
+    ) -> None:
         """Draw a line through points in the units of the axes; it leaves the frame where its values
-        do."""
+        do. With a `trial` the page's script shows which it is."""
         if not points:
             return
         path = "M" + "L".join(f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, y in points)
         if len(points) == 1:
             path += "h.1"
-        self._add_clipped(path, css, tip)
+        self._add_clipped(path, css, tip, _numbered(() if trial is None else (trial,)))
 
     def add_band(self, points: Sequence[tuple[float, float, float]], css: str) -> None:
         """Fill the room between a low and a high value at each place."""
@@ -218,7 +228,7 @@ class Chart:
     def _line_y(self, value: float) -> float:
         return self.height - self.bottom - self.y.place(value) * self._inner_height
 
-    def _add_clipped(self, path: str, css: str, tip: str = "") -> None:
+    def _add_clipped(self, path: str, css: str, tip: str = "", more: str = "") -> None:
         """Draw a path whose parts outside of the frame are not seen. Paths that follow one another
         share an inner picture, which clips them."""
         left, top = self.left - _LINE_ROOM, self.top - _LINE_ROOM
@@ -232,59 +242,59 @@ class Chart:
             self.marks[-1] = last.removesuffix("</svg>")
         else:
             self.marks.append(opening)
-        self.add_path(path, css, tip)
+        self.add_path(path, css, tip, more)
         self.marks[-2:] = [f"{self.marks[-2]}{self.marks[-1]}</svg>"]
 
-    def add_dots(self, points: Sequence[Point], css: str, tips: Sequence[str] = ()) -> None:
-        """Draw round dots; as one path unless each has a tip. Values beyond the axis are triangles
+    def add_dots(self, points: Sequence[Point], css: str, trials: Sequence[int] = ()) -> None:
+        """Draw round dots, of these trials if they are given. Values beyond the axis are triangles
         at its edge."""
-        inside = [not self.y.is_beyond(y) for _, y in points]
-        self._add_beyond([p for p, is_inside in zip(points, inside, strict=True) if not is_inside])
-        shown = [p for p, is_inside in zip(points, inside, strict=True) if is_inside]
-        places = [(self.x_at(x), self.y_at(y)) for x, y in shown]
-        if not tips:
-            path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places)
-            self.add_path(path, f"dots {css}{' many' * (len(points) > MANY)}")
-            return
-        shown_tips = [tip for tip, is_inside in zip(tips, inside, strict=True) if is_inside]
-        for (x, y), tip in zip(places, shown_tips, strict=True):
-            self.add_path(f"M{x:.1f} {y:.1f}h0", f"dots {css}", tip)
+        shown, numbers = self._split_beyond(points, trials)
+        path = "".join(f"M{self.x_at(x):.1f} {self.y_at(y):.1f}h0" for x, y in shown)
+        many = " many" * (len(points) > MANY)
+        self.add_path(path, f"dots {css}{many}", more=_numbered(numbers))
 
-    def add_squares(self, points: Sequence[Point], css: str) -> None:
+    def add_squares(self, points: Sequence[Point], css: str, trials: Sequence[int] = ()) -> None:
         """Draw a hollow square at each point, and a triangle for values beyond the axis."""
-        self._add_beyond([point for point in points if self.y.is_beyond(point[1])])
-        shown = [point for point in points if not self.y.is_beyond(point[1])]
+        shown, numbers = self._split_beyond(points, trials)
         path = "".join(f"M{self.x_at(x) - 2:.1f} {self.y_at(y) - 2:.1f}h4v4h-4z" for x, y in shown)
-        self.add_path(path, f"hollow {css}{' many' * (len(points) > MANY)}")
+        many = " many" * (len(points) > MANY)
+        self.add_path(path, f"hollow {css}{many}", more=_numbered(numbers))
 
-    def _add_beyond(self, points: Sequence[Point]) -> None:
-        """Draw a triangle at the edge for each value beyond it, which points to where it lies."""
+    def _split_beyond(
+        self, points: Sequence[Point], trials: Sequence[int]
+    ) -> tuple[Sequence[Point], Sequence[int]]:
+        """Draw a triangle at the edge for each value beyond it, which points to where it lies;
+        return the other points, and their trials."""
+        beyond = [i for i, (_, y) in enumerate(points) if self.y.is_beyond(y)]
         path = ""
-        for x, y in points:
+        for x, y in (points[i] for i in beyond):
             tall = 6 if self.y.place(y) < 0 else -6
             path += f"M{self.x_at(x) - 3:.1f} {self.y_at(y) - tall:.1f}h6l-3 {tall}z"
-        self.add_path(path, "beyond")
+        self.add_path(path, "beyond", more=_numbered([trials[i] for i in beyond if trials]))
+        out = {*beyond}
+        shown = [point for i, point in enumerate(points) if i not in out]
+        return shown, [trial for i, trial in enumerate(trials) if i not in out]
 
     def add_ticks(self, points: Sequence[Point], css: str) -> None:
         """Draw a short level line at each point."""
         places = [(self.x_at(x), self.y_at(y)) for x, y in points]
         self.add_path("".join(f"M{x - 4:.1f} {y:.1f}h8" for x, y in places), f"hollow {css}")
 
-    def add_crosses(self, points: Sequence[Point], css: str) -> None:
+    def add_crosses(self, points: Sequence[Point], css: str, trials: Sequence[int] = ()) -> None:
         marks = ""
         for x, y in points:
             left, top = self.x_at(x) - 3, self.y_at(y) - 3
             marks += f"M{left:.1f} {top:.1f}l6 6m0-6l-6 6"
-        self.add_path(marks, f"hollow {css}")
+        self.add_path(marks, f"hollow {css}", more=_numbered(trials))
 
-    def add_rectangle(
-        self, x: float, y: float, width: float, height: float, css: str, tip: str = ""
-    ) -> None:
-        """Draw a filled rectangle; all sizes in pixels."""
+    def add_rectangle(self, box: Box, css: str, tip: str = "", trial: int | None = None) -> None:
+        """Draw a filled rectangle."""
+        x, y, width, height = box
         title = f"<title>{escape(tip)}</title>" if tip else ""
+        number = _numbered(() if trial is None else (trial,))
         self.marks.append(
             f'<rect class="{css}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" '
-            f'height="{height:.1f}">{title}</rect>'
+            f'height="{height:.1f}"{number}>{title}</rect>'
         )
 
     def add_path(self, path: str, css: str, tip: str = "", more: str = "") -> None:
@@ -300,3 +310,8 @@ class Chart:
 
 
 Ticks = Sequence[tuple[float, str]] | None
+
+
+def _numbered(trials: Sequence[int]) -> str:
+    """Return the attribute by which the page's script finds the trials of a mark's parts."""
+    return f' data-n="{" ".join(map(str, trials))}"' if trials else ""

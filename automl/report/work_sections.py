@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from automl.config import StudyConfig
+from automl.config import UNLIMITED_N_TRIALS, StudyConfig
 from automl.record.study_directory import study_command
 from automl.record.study_files import trial_log_name
 from automl.record.study_record import edit_lines
@@ -34,6 +34,8 @@ N_BINS = 240
 MAX_GAPS = 40
 """Largest number of gaps between sweeps that are drawn, the longest ones."""
 IDLE = "idle"
+LEAST_SHOWN_SECONDS = 0.05
+"""Less is shown as no time at all."""
 STATES = (
     TrialState.FINISHED.value,
     TrialState.PRUNED.value,
@@ -125,7 +127,7 @@ def _wait_chart(data: StudyData) -> str:
     chart.add_text(chart.left, 14, "trials wait for memory, or for a device", "label")
     for wait in data.waits:
         left, right = chart.x_at(at(wait.time)), chart.x_at(at(wait.until))
-        chart.add_rectangle(left, chart.top, right - left, 16, "repeated", wait.reason)
+        chart.add_rectangle((left, chart.top, right - left, 16), "repeated", wait.reason)
     _draw_time(chart, data)
     return chart.svg("wide")
 
@@ -165,7 +167,8 @@ def _device_chart(
         for lane, e in zip(lanes, executions, strict=True):
             left, right = chart.x_at(at(e.start_seconds)), chart.x_at(at(e.end_seconds))
             tip = f"trial {e.trial}: {e.state}, {page_duration(e.end_seconds - e.start_seconds)}"
-            chart.add_rectangle(left, chart.top + lane * size, right - left, size - 1, e.state, tip)
+            box = left, chart.top + lane * size, right - left, size - 1
+            chart.add_rectangle(box, e.state, tip, e.trial)
     else:
         _draw_concurrency(chart, executions, at, top_height)
     _draw_time(chart, data)
@@ -210,7 +213,7 @@ def _draw_concurrency(
             if counts[state]:
                 tall = height * counts[state] / most
                 base -= tall
-                chart.add_rectangle(chart.left + i * pixels, base, pixels + 0.3, tall, state)
+                chart.add_rectangle((chart.left + i * pixels, base, pixels + 0.3, tall), state)
     chart.add_text(chart.left - 6, chart.top + 10, f"{most:.0f}", "tick", "end")
 
 
@@ -221,7 +224,7 @@ def _draw_time(chart: Chart, data: StudyData) -> None:
         place = chart.x_at(data.worked_seconds(end))
         tip = f"no sweep for {page_duration(start - end)}"
         height = chart.height - chart.bottom - chart.top
-        chart.add_rectangle(place - 1, chart.top, 2, height, "gap", tip)
+        chart.add_rectangle((place - 1, chart.top, 2, height), "gap", tip)
     base = chart.height - chart.bottom
     unit, name = time_unit(chart.x.high)
     for value in Axis(0.0, chart.x.high / unit).ticks(8):
@@ -297,7 +300,8 @@ def cost_section(data: StudyData) -> ReportSection | None:
     devices = {e.device for e in data.executions}
     swept = data.worked_seconds(math.inf) * len(devices)
     seconds = {state: spent[state] for state in STATES if spent.get(state, 0.0) > 0}
-    seconds[IDLE] = max(0.0, swept - sum(spent.values()))
+    idle = max(0.0, swept - sum(spent.values()))
+    seconds[IDLE] = idle if idle >= LEAST_SHOWN_SECONDS else 0.0
     total = sum(seconds.values()) or 1.0
     shares = dict(zip(seconds, whole_percents([*seconds.values()]), strict=True))
     rows = [
@@ -396,7 +400,8 @@ def _family_of(data: StudyData, number: int, choice: str | None) -> str:
 
 def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) -> ReportSection:
     """Return the commands that usually come next. `overrides`: settings that widen a range."""
-    n = int(data.record.settings.get("study.n_trials", "0") or 0)
+    n_wanted = data.record.n_trials or 0
+    n = n_wanted if n_wanted < UNLIMITED_N_TRIALS else len(data.ended)
     resume = study_command("resume", study)
     commands = [("watch it in MLflow", study_command("ui", study))]
     if data.is_running:

@@ -1,0 +1,167 @@
+"""The page in a browser: what is hovered, selected, filtered and walked, with no error and no
+request."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from automl.running.features.report_page import make_report
+from tests.end_to_end.browser import NAMES
+from tests.report.studies import searched, write_study
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install it")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"no browser: install one of {', '.join(NAMES)}")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: sync_api.Browser, tmp_path: Path) -> Iterator[sync_api.Page]:
+    """The page of a study of 60 trials; it must ask for nothing and report no error."""
+    study = write_study(tmp_path / "any", searched(60))
+    (study / "logs").mkdir()
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    errors, requests = list[str](), list[str]()
+    opened.on("console", lambda message: errors.append(message.text))
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(f"file://{make_report(study)}")
+    yield opened
+    opened.close()
+    assert errors == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+
+
+def first_dot(page: sync_api.Page, section: str) -> tuple[int, float, float]:
+    """Return the trial of the first finished dot of a section's first picture with dots, and its
+    place on the screen."""
+    dots = page.locator(f"#{section} path.dots.finished").first
+    dots.scroll_into_view_if_needed()
+    svg = page.locator(f"#{section} svg[role=img]:has(path.dots.finished)").first
+    box, view = svg.bounding_box(), svg.get_attribute("viewBox")
+    path, numbers = dots.get_attribute("d"), dots.get_attribute("data-n")
+    assert box is not None
+    assert view is not None
+    assert path is not None
+    assert numbers is not None
+    scale = box["width"] / float(view.split()[2])
+    match = re.match(r"M([\d.]+) ([\d.]+)", path)
+    assert match is not None
+    x, y = box["x"] + float(match[1]) * scale, box["y"] + float(match[2]) * scale
+    return int(numbers.split()[0]), x, y
+
+
+@pytest.mark.parametrize("section", ["progress", "params"])
+def test_a_mark_tells_of_its_trial_and_a_click_selects_it_everywhere(
+    page: sync_api.Page, section: str
+) -> None:
+    number, x, y = first_dot(page, section)
+    page.mouse.move(x, y)
+    told = page.locator(".tip").inner_text().splitlines()
+    assert told[0] == f"trial {number}: finished"
+    assert [line.split()[0] for line in told[1:]] == ["val_loss", "lr", "width", "seconds"]
+    page.mouse.click(x, y)
+    places = page.locator("section:has(.chosen)").evaluate_all("all => all.map((one) => one.id)")
+    assert places == ["progress", "params", "trials", "curves", "timeline"]
+    panel = page.locator("#trial")
+    assert panel.locator("h2").inner_text() == f"Trial {number}: finished"
+    for text in (f"this ({number})", "the best (", "cpu: 8 s, finished; asked 2 MiB, seen 1 MiB"):
+        assert text in panel.inner_text()
+    assert panel.locator("svg .curve").count() == 2, "its own curve, and that of the best"
+    page.keyboard.press("Escape")
+    assert panel.is_hidden()
+    assert page.locator("section .chosen").count() == 0
+
+
+def test_arrow_keys_walk_the_table_and_a_filter_holds_for_all_pictures(
+    page: sync_api.Page,
+) -> None:
+    table = page.locator("#trial-table tbody")
+    first, second = (int(text) for text in table.locator("td:first-child").all_inner_texts()[:2])
+    table.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#trial h2").inner_text().startswith(f"Trial {second}:")
+    page.keyboard.press("ArrowUp")
+    assert page.locator("#trial h2").inner_text().startswith(f"Trial {first}:")
+    page.locator("input[aria-label='filter trial']").fill("<10")
+    assert "10 of 60 trials" in page.locator("#count").inner_text()
+    drawn = page.locator("#progress svg[role=img]").first.locator(".dots, .hollow, .beyond")
+    paths = drawn.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+    assert sum(path.count("M") for path in paths if path != "M0 0") == 10
+    assert page.locator("path.line:not(.out)").count() == 10
+    page.get_by_text("show all").click()
+    assert page.locator("path.line:not(.out)").count() == 60
+
+
+def test_a_drag_along_an_axis_keeps_the_trials_that_pass_there(page: sync_api.Page) -> None:
+    picture = page.locator("svg.parallel")
+    picture.scroll_into_view_if_needed()
+    box, axis = (
+        picture.bounding_box(),
+        picture.locator("[data-name=lr] path.axis").get_attribute("d"),
+    )
+    assert box is not None
+    assert axis is not None
+    match = re.match(r"M(\d+) (\d+)V(\d+)", axis)
+    assert match is not None
+    x, top, base = (float(group) * box["width"] / 1000 for group in match.groups())
+    page.mouse.move(box["x"] + x, box["y"] + top)
+    page.mouse.down()
+    page.mouse.move(box["x"] + x, box["y"] + (top + base) / 2, steps=4)
+    page.mouse.up()
+    assert page.locator("#trial").is_hidden(), "the end of a drag selects nothing"
+    left = [float(text) for text in page.locator("#trial-table td:nth-child(3)").all_inner_texts()]
+    assert left
+    assert all(lr >= 10**-2.51 for lr in left), "the upper half of the range"
+
+
+def test_a_column_sorts_with_a_mark_and_an_empty_one_is_hidden(page: sync_api.Page) -> None:
+    head = page.locator("#trial-table th", has_text="width")
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    widths = [int(text) for text in page.locator("#trial-table td:nth-child(4)").all_inner_texts()]
+    assert widths == sorted(widths)
+    assert page.locator("#count button", has_text="copy as CSV").count() == 1
+
+
+def test_an_axis_is_moved_turned_and_left_out(page: sync_api.Page) -> None:
+    def places(name: str) -> list[float]:
+        """Return where the lines stand on the axis of a param, from top to bottom as drawn."""
+        x = page.evaluate(
+            "name => { const axis = document.querySelector(`[data-name='${name}'] path.axis`);"
+            "const moved = /translate\\((-?\\d+)/.exec(axis.parentNode.getAttribute('transform'));"
+            "return +/M(\\d+)/.exec(axis.getAttribute('d'))[1] + +(moved?.[1] ?? 0); }",
+            name,
+        )
+        lines = page.locator("svg.parallel path.line")
+        paths = lines.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+        found = [re.search(rf"[ML]{x} (\d+)", path) for path in paths]
+        return [float(match[1]) for match in found if match is not None]
+
+    before = {name: places(name) for name in ("lr", "width", "val_loss")}
+    assert all(len(own) == 60 for own in before.values())
+    page.get_by_role("button", name="move lr to the right").click()
+    assert {name: places(name) for name in before} == before, "each line keeps its places"
+    page.get_by_role("button", name="turn lr").click()
+    assert [46 + 306 - y for y in places("lr")] == before["lr"]
+    page.get_by_role("button", name="leave out width").click()
+    lines = page.locator("svg.parallel path.line")
+    assert {
+        path.count("L") for path in lines.evaluate_all("a => a.map((l) => l.attributes.d.value)")
+    } == {1}
+    page.get_by_role("button", name="show width").click()
+    assert places("width") == before["width"]
