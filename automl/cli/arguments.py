@@ -12,15 +12,16 @@ import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from automl.cli.command_arguments import split_arguments
 from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
+from automl.cli.option_keys import refuse_kinds
+from automl.cli.short_words import expand_short_words, name_bare_words
+from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.config.renamed import rename_words
 from automl.errors import ConfigError
-
-COMPARE = "compare"
-"""The command whose words without `=` are names of studies."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
     """Return the line of a command with these words, as a call from Python gives them. Raises
     ConfigError."""
     arguments, overrides = split_arguments(command, replace_old_keys(words))
-    return CommandLine(command, tuple(overrides), tuple(arguments))
+    return CommandLine(command, tuple(expand_short_words(overrides)), tuple(arguments))
 
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
@@ -84,14 +85,17 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     parsed.overrides = replace_old_keys(parsed.overrides)
     if parsed.yes:
         parsed.overrides.append("yes=true")
-    if command == COMPARE:
-        parsed.overrides = _with_names(parsed.overrides)
-    arguments, overrides = split_arguments(command, parsed.overrides)
+    _refuse_missing_values(parsed.overrides)
+    named = name_bare_words(COMMANDS[command], parsed.overrides)
+    arguments, overrides = split_arguments(command, named)
+    overrides = expand_short_words(overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
     if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
         from automl.cli.config_keys import refuse_unknown_words
 
         refuse_unknown_words(overrides)
+    if not is_answered:
+        refuse_kinds(overrides)
     return CommandLine(
         command=command,
         overrides=tuple(overrides),
@@ -115,11 +119,13 @@ def replace_old_keys(words: Sequence[str]) -> list[str]:
     return renamed
 
 
-def _with_names(words: Sequence[str]) -> list[str]:
-    """Return the overrides; words that are not overrides become names of studies."""
-    names = [word for word in words if "=" not in word and not word.startswith("~")]
-    listed = ",".join("'{}'".format(name.replace("'", "\\'")) for name in names)
-    return [w for w in words if w not in names] + [f"studies=[{listed}]"] * bool(names)
+def _refuse_missing_values(words: Sequence[str]) -> None:
+    """Raise ConfigError for a key without a value (`study.n_trials`), which is no study's name."""
+    from automl.cli.config_keys import missing_value_text
+
+    for word in words:
+        if "." in word and "=" not in word and (missing := missing_value_text(word)):
+            raise ConfigError(missing)
 
 
 def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -131,6 +137,11 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
 
         if missing := missing_value_text(word):
             raise ConfigError(missing)
+        if STUDY_NAME_PATTERN.fullmatch(word) and Path(StudyConfig.dir, word).is_dir():
+            raise ConfigError(
+                f"{word}: a study has this name, and a command comes first: automl resume {word} "
+                f"goes on with it, automl status {word} shows it."
+            )
         raise ConfigError(
             f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
             f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."

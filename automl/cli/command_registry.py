@@ -91,6 +91,10 @@ class Command:
     stored_settings: StoredSettingsNeed = StoredSettingsNeed.NONE
     arguments: type[CommandArguments] = CommandArguments
     """The class of the command's arguments, which are no settings."""
+    bare_words: tuple[str, ...] = ("study.name",)
+    """The keys that words without `=` stand for, in order."""
+    has_many_words: bool = False
+    """Whether the last of these keys takes all words that follow, as a list."""
 
     def load(self) -> Run:
         """Import and return the function that runs the command."""
@@ -106,6 +110,7 @@ _ALL = (
         "sweep",
         "run a study up to study.n_trials trials (the default command)",
         joins_shared=True,
+        bare_words=(),
     ),
     Command(
         "resume",
@@ -127,6 +132,8 @@ _ALL = (
         "compare",
         "compare studies (compare A B): best values, progress, settings that differ; one HTML page",
         arguments=arguments.CompareArguments,
+        bare_words=("studies",),
+        has_many_words=True,
     ),
     Command(
         "trials",
@@ -134,9 +141,17 @@ _ALL = (
         arguments=arguments.TrialsArguments,
     ),
     Command(
+        "plan",
+        "say what a sweep of these words would do: columns, memory, trials at once, time",
+        StoredPart.WHOLE,
+        StudyChoice.NAMED_IF_ANY,
+        arguments=arguments.PlanArguments,
+    ),
+    Command(
         "devices",
         "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
         arguments=arguments.DevicesArguments,
+        bare_words=(),
     ),
     Command(
         "columns",
@@ -191,6 +206,7 @@ _ALL = (
         "score table=FILE, of any size, into to=FILE by study.name's best model",
         StoredPart.WHOLE,
         arguments=arguments.PredictArguments,
+        bare_words=("study.name", "table"),
     ),
     Command(
         "register",
@@ -287,10 +303,12 @@ _ALL = (
         "make a study of the file=FILE, perhaps as study.name=NAME",
         file="archiving",
         arguments=arguments.RestoreArguments,
+        bare_words=("file",),
     ),
     Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
+        bare_words=(),
     ),
 )
 COMMANDS = {command.name: command for command in _ALL}

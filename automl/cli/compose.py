@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,9 +23,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from automl.cli.base import SWEEP_CONFIG, ConfigBase
 from automl.cli.command_registry import conf_dir
-from automl.cli.config_keys import DEFAULT_MODEL, config_groups, config_keys, unknown_key_text
+from automl.cli.config_keys import (
+    DEFAULT_MODEL,
+    OPTIONS_BY_CLASS,
+    config_groups,
+    config_keys,
+    unknown_key_text,
+)
 from automl.cli.number_bounds import refuse_large_numbers
-from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options
+from automl.cli.option_keys import refuse_unused_keys
+from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options, named_options
 from automl.cli.space_overrides import canonical_space, is_about_space, rewrite_overrides
 from automl.cli.stored_config import NOT_STORED_TEXT, plain_values, stored_config_text
 from automl.cli.stored_file import nested_texts
@@ -33,6 +40,9 @@ from automl.config import CommandArguments, Config, DataKind
 from automl.errors import ConfigError
 
 A = TypeVar("A", bound=CommandArguments)
+
+_OPTION_SETTINGS = tuple(f"{group}." for group in OPTIONS_BY_CLASS)
+"""The beginnings of keys that not every option of their group has."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,7 @@ def compose(composition: HydraInput) -> ComposedConfig:
     refuse_large_numbers(composed)
     config = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
+    refuse_unused_keys(config, composition.overrides)
     config.space = canonical_space(config.space)
     stored_config = stored_config_text(composed, config)
     return ComposedConfig(config, stored_config, stored_study=composition.study)
@@ -122,25 +133,28 @@ def _with_added_options(composition: HydraInput) -> HydraInput:
         if composition.config_name == SWEEP_CONFIG
         else None
     )
-    added = added_options(chosen or _chosen(composition), composition.overrides)
+    chosen = chosen or _chosen(composition)
+    named = named_options(chosen, composition.overrides)
+    added = added_options(replace(chosen, **named), composition.overrides)
     others = [line for line in composition.overrides if line != f"model={DEFAULT_MODEL}"]
-    return replace(composition, overrides=(*added, *others))
+    by_key = (f"{group}={option}" for group, option in named.items())
+    return replace(composition, overrides=(*by_key, *added, *others))
 
 
 def _chosen(composition: HydraInput) -> ChosenOptions:
     with _initialized(composition.config_dir):
-        # Params and settings of a model may belong to an option that is yet to be chosen.
+        # Params, and settings of an option, may belong to one that is yet to be chosen.
         lines = [
             line
             for line in composition.overrides
-            if not (is_about_space(line) or line.lstrip("+~").startswith("model."))
+            if not (is_about_space(line) or line.lstrip("+~").startswith(_OPTION_SETTINGS))
         ]
         composed = hydra.compose(composition.config_name, lines, return_hydra_config=True)
     names = composed.hydra.runtime.choices
     kind = OmegaConf.select(composed, "data.kind")
     data = kind.name if isinstance(kind, DataKind) else ""
-    model, objective, space = (str(names.get(g)) for g in ("model", "objective", "space"))
-    return ChosenOptions(data, model, objective, space)
+    groups = [known.name for known in fields(ChosenOptions)]
+    return ChosenOptions(**{group: str(names.get(group)) for group in groups} | {"data": data})
 
 
 def _without_inline_space(composition: HydraInput) -> HydraInput:

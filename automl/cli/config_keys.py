@@ -16,6 +16,7 @@ from typing import get_type_hints
 
 from automl.cli.command_arguments import commands_with_argument
 from automl.cli.command_registry import closest_word, conf_dir
+from automl.cli.short_words import SHORT_BY_KEY, SHORT_WORDS
 from automl.config import Config, ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.checks import setting_names
 from automl.errors import ConfigError
@@ -172,7 +173,7 @@ def unknown_option_text(group: str, name: str, options: Sequence[str]) -> str:
     if meant is not None:
         hint = f" Write {group}={meant}."
     elif group == "data" and name.endswith((".csv", ".tsv", ".parquet")):
-        hint = f" Write data=csv data.path={name} data.target=COLUMN."
+        hint = f" Write table={name} target=COLUMN."
     else:
         hint = closest_word(name, options)
     return (
@@ -185,13 +186,13 @@ def missing_value_text(word: str) -> str | None:
     keys = keys_meant(word.lstrip("+"))
     if not keys:
         return None
-    lines = " or ".join(f"{key}=…" for key in keys[:_MAX_SHOWN])
+    lines = " or ".join(_typed(key, "") for key in keys[:_MAX_SHOWN])
     return f"{word}: the value is missing: {lines}"
 
 
 def as_setting(name: str, value: str) -> str:
     """Return the sentence that says how a setting without its part is written: `n_trials` and `8`
-    → ` Write study.n_trials=8.`"""
+    → ` Write n_trials=8.`"""
     name = name.replace("-", "_")
     lines = [_typed(key, value) for key in (keys_meant(name) or _similar(name))]
     if keys_meant(name):
@@ -201,12 +202,15 @@ def as_setting(name: str, value: str) -> str:
 
 
 def keys_meant(name: str) -> list[str]:
-    """Return the keys that a word may stand for: itself, or those that end in it."""
-    return [name] if name in all_config_keys() else [*keys_named(name)]
+    """Return the keys that a word may stand for: itself, that of a short word, or those that end
+    in it."""
+    if name in all_config_keys():
+        return [name]
+    return [SHORT_WORDS[name]] if name in SHORT_WORDS else [*keys_named(name)]
 
 
 def _similar(name: str) -> list[str]:
-    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
+    lasts = [*SHORT_WORDS, *(key.rpartition(".")[2] for key in all_config_keys())]
     longer = [last for last in lasts if last.startswith(f"{name}_")]
     found = longer or difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
     return [key for last in found[:1] for key in keys_meant(last)]
@@ -214,10 +218,11 @@ def _similar(name: str) -> list[str]:
 
 def _is_like_setting(name: str) -> bool:
     """Return whether a word is, or is closest to, the last part of a key rather than a part."""
-    lasts = [key.rpartition(".")[2] for key in all_config_keys()]
+    lasts = [*SHORT_WORDS, *(key.rpartition(".")[2] for key in all_config_keys())]
     closest = difflib.get_close_matches(name, lasts, n=1, cutoff=_MIN_SIMILARITY)
     return bool(keys_meant(name)) or (bool(closest) and closest[0] not in config_keys(Config))
 
 
 def _typed(key: str, value: str) -> str:
-    return shlex.quote(f"{key}={value}") if value else f"{key}=…"
+    word = SHORT_BY_KEY.get(key, key)
+    return shlex.quote(f"{word}={value}") if value else f"{word}=…"

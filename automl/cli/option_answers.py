@@ -110,22 +110,22 @@ def _complete_in_shell(overrides: Sequence[str]) -> int:
 
 
 def _split_line(line: str) -> tuple[str, list[str]]:
-    """Return the line without its command word, and the candidates that Hydra does not know."""
+    """Return the words of the line that Hydra knows, and the candidates that it does not know: the
+    commands, then arguments of the command and names of studies."""
+    from automl.cli.command_arguments import argument_texts, split_arguments
     from automl.record.studies import study_names
 
     words = line.split()
-    done = line.endswith(" ")
-    last = "" if done or not words else words[-1]
-    ours: list[str] = []
-    if len(words) < 2 or (len(words) == 2 and not done):
-        ours = [command for command in COMMANDS if command.startswith(last)]
-    elif words[1] in COMMANDS:
-        words.pop(1)
-    key = "study.name="
-    if last.startswith(key):
-        names = study_names(Path(StudyConfig.dir))
-        ours += [f"{key}{name}" for name in names if name.startswith(last.removeprefix(key))]
-    return " ".join(words) + (" " if done else ""), ours
+    last = "" if line.endswith(" ") or not words else words.pop()
+    names, key, ours = study_names(Path(StudyConfig.dir)), "study.name=", [*COMMANDS]
+    if len(words) > 1 and words[1] in COMMANDS:
+        command, others = words[1], [word for word in words[2:] if "=" in word]
+        ours = [*(f"{text.word}=" for text in argument_texts(command)), *names]
+        words = [words[0], *split_arguments(command, others)[1]]
+    elif len(words) > 1:
+        ours = []
+    ours += [f"{key}{name}" for name in names] if last.startswith(key) else []
+    return " ".join([*words, last]), [word for word in ours if word.startswith(last)]
 
 
 def _hydra_main(config_name: str, words: list[str]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -25,6 +25,7 @@ from automl.cli.config_keys import (
     DefaultModelSchema,
     config_keys,
 )
+from automl.cli.option_keys import options_named_by_keys
 from automl.cli.space_overrides import is_about_space
 from automl.config import Config, TrainingConfig
 from automl.models.family import Family, load_families
@@ -105,13 +106,16 @@ class ChosenOptions:
     model: str
     objective: str
     space: str
+    execution: str = ""
+    sampler: str = ""
+    pruner: str = ""
 
 
 def find_chosen_options(lines: Sequence[str]) -> ChosenOptions | None:
     """Return the options that `conf/sweep.yaml` and the overrides choose. None: it has to be
     composed, since a line does more than name our own options, which choose no others."""
     options = default_options()
-    chosen = {group: options[group] for group in ("data", "model", "objective", "space")}
+    chosen = {known.name: options[known.name] for known in fields(ChosenOptions)}
     for line in lines:
         key, _, value = line.partition("=")
         group, _, setting = key.lstrip("+~").partition(".")
@@ -125,13 +129,30 @@ def find_chosen_options(lines: Sequence[str]) -> ChosenOptions | None:
     return ChosenOptions(**chosen)
 
 
+def named_options(chosen: ChosenOptions, lines: Sequence[str]) -> dict[str, str]:
+    """Return the options that keys of the overrides choose, by group, where nobody chose one.
+
+    Raises ConfigError.
+    """
+    options = default_options()
+    groups = ("data", "objective", "execution", "sampler", "pruner")
+    open_groups = {g: options[g] for g in groups if getattr(chosen, g) == options[g]}
+    named = options_named_by_keys(lines, open_groups)
+    if chosen.model == DEFAULT_MODEL:
+        model = _default_model(
+            named.get("data", chosen.data), named.get("objective", chosen.objective)
+        )
+        named |= options_named_by_keys(lines, {"model": model})
+    return named
+
+
 def added_options(chosen: ChosenOptions, lines: Sequence[str]) -> tuple[str, ...]:
     """Return the options to choose in addition, as overrides."""
     model, added = chosen.model, []
     if model == DEFAULT_MODEL:
         model = _default_model(chosen.data, chosen.objective)
         added = [f"model={model}"]
-    space = _space_for(chosen.objective, model)
+    space = _space_for(chosen.objective, model, lines)
     is_space_given = any(line == "~space" or line.startswith("space=") for line in lines)
     if chosen.space == DEFAULT_SPACE != space and not is_space_given:
         added.append(f"space={space}")
@@ -143,10 +164,21 @@ def _default_model(data: str, objective: str) -> str:
     return "auto" if objective == "builtin" and data == "csv" else "mlp"
 
 
-def _space_for(objective: str, model: str) -> str:
+def _space_for(objective: str, model: str, lines: Sequence[str]) -> str:
     """Return the option of `space` for an objective and a model; the space of a model has its name.
-    `objective=optuna` needs no space, and that of `objective=outside` is always given."""
+    `objective=optuna` needs no space, and that of `objective=outside` is always given. A user's
+    function or program has the params that the overrides name."""
     if objective in ("optuna", "outside"):
+        return "empty"
+    if objective in ("python", "command") and _begins_space(lines):
         return "empty"
     has_own_space = (conf_dir() / "space" / f"{model}.yaml").is_file()
     return model if objective == "builtin" and has_own_space else DEFAULT_SPACE
+
+
+def _begins_space(lines: Sequence[str]) -> bool:
+    """Return whether overrides name whole params (`space.lr=…`) and change no others."""
+    keys = [line.partition("=")[0] for line in lines if is_about_space(line)]
+    whole = {key.lstrip("+") for key in keys if key.count(".") == 1 and not key.startswith("~")}
+    changed = {".".join(key.lstrip("+~").split(".")[:2]) for key in keys}
+    return bool(whole) and changed <= whole

@@ -8,10 +8,10 @@ Hydra's sweep notation becomes the mapping of the same meaning: `interval(1e-4,1
 the end exclusive as in Python; `int(interval(2,8))` → whole numbers, 8 included; `tag(log, …)` adds
 `log: true`. `search/search_space.py` checks whether low, high and choices make sense.
 
-Texts that are taken as typed: a command, a pattern, the name of a column. `objective.command=python
-train.py --lr {lr}` is no text in Hydra's grammar, which would read the braces as a mapping and
-refuse the rest. The name of a column may hold spaces and dots, which a key may not; it is written
-as a key of a mapping.
+Texts that are taken as typed: a command, a pattern, a table, the name of a column.
+`objective.command=python train.py --lr {lr}` is no text in Hydra's grammar, which would read the
+braces as a mapping and refuse the rest. The name of a column may hold spaces and dots, which a key
+may not; it is written as a key of a mapping.
 """
 
 from __future__ import annotations
@@ -262,7 +262,9 @@ def _key(name: object) -> str:
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", str(name))
 
 
-_RAW = re.compile(r"(\+{0,2}objective\.(?:command|pattern)=)(.*)", re.DOTALL)
+_RAW = re.compile(
+    r"(\+{0,2}(?:objective\.(?:command|pattern)|data\.(?:path|target))=)(.*)", re.DOTALL
+)
 _ENTRIES = (
     re.compile(r"\+{0,2}(data\.columns)\.([^\n]+)=(\w+)"),
     re.compile(r"\+{0,2}(study\.constraints)\.([^\n=]+)=(\w+)"),

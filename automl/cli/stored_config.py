@@ -47,7 +47,7 @@ def stored_config_text(composed: DictConfig, config: Config) -> str:
     plain: Any = OmegaConf.to_container(composed, resolve=False, enum_to_str=True)
     if is_length_open(composed):
         plain["training"]["epochs"] = config.training.epochs
-    for key in ("folds", "test"):
+    for key in ("folds", "test", "rules"):
         if plain["data"][key] in (None, "auto"):
             plain["data"][key] = getattr(config.data, key)
     if isinstance(plain["space"], Mapping):

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_keys
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
+from automl.config.data import stored_rules
 from automl.config.metrics import split_loss
 from automl.config.renamed import rename_stored
 from automl.config.study import NO_URI
@@ -91,6 +92,9 @@ def _parse(text: str, file: Path) -> DictConfig:
         study = plain.get("study")
         if isinstance(study, dict) and "finish" not in study:
             study.setdefault("refit", "none")  # begun before sweeps refitted by themselves
+        data = plain.get("data")
+        if isinstance(data, dict) and "rules" not in data:
+            data["rules"] = stored_rules(data)
         stored = OmegaConf.create(rename_stored(plain))
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")

@@ -27,7 +27,7 @@ from automl.config.command_arguments import (
     RefitArguments,
     RefitOrigin,
 )
-from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, Task
+from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, DataRule, Task
 from automl.config.execution import (
     AdmissionConfig,
     ChooseDevice,
@@ -67,6 +67,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "DataKind",
+    "DataRule",
     "DevicesConfig",
     "DevicesKind",
     "ExecutionConfig",
@@ -153,8 +154,9 @@ def decide(config: Config) -> None:
         folds = "auto" if is_any_family and data.sweep_rows is None else 1
     if test == "auto":
         test = default_test(config)
+    rules = len(DataRule) if data.rules is None else data.rules
     config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
-    config.data = replace(data, folds=folds, test=test)
+    config.data = replace(data, folds=folds, test=test, rules=rules)
 
 
 def default_test(config: Config) -> str | float:

@@ -396,6 +396,15 @@ class CloneArguments(CommandArguments):
 
 
 @dataclass
+class PlanArguments(CommandArguments):
+    """What `plan` does beyond reading."""
+
+    measure: bool = False
+    """Time some steps of a small, a middle and a large trial, by device, threads, precision and in
+    packs."""
+
+
+@dataclass
 class DevicesArguments(CommandArguments):
     """The way in which `devices` shows the devices."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,51 @@ class ColumnKind(enum.Enum):
     date = "date"
     text = "text"
     drop = "drop"
+
+
+class DataRule(enum.IntEnum):
+    """The rules by which tables are read, in the order in which versions added them.
+
+    A study keeps the rules that it was begun with. Its `data.rules` is the number of the last one.
+    """
+
+    detect = 1
+    """Dates, texts, numbers in texts and identifiers are detected; before, columns were numbers or
+    categories."""
+    detect_target = 2
+    """A target of texts that say amounts (`1,234.50 €`), more than classes would be, is a
+    regression's; before, its texts were classes."""
+    detect_verbatim = 3
+    """Columns of codes (`007`, `+4930123456`) are texts as they are written; before, they were
+    numbers where they look so."""
+    folds_by_cost = 4
+    """data.folds=auto makes fewer models of wide tables, whose models take long; before, the rows
+    alone decided."""
+    combine = 5
+    """data.combine=auto combines pairs of columns; before, none."""
+    combine_three = 6
+    """data.combine=auto tries products of three columns, too."""
+    learn_time = 7
+    """The column of data.time is learned from as any other; before, it ordered the rows alone."""
+    combine_target = 8
+    """data.combine=auto tries the mean target of each category of columns with many, too."""
+
+
+def stored_rules(data: Mapping[str, Any]) -> int:
+    """Return the number of rules of stored settings of an earlier version, which has each rule as
+    a setting of its own.
+
+    Raises ConfigError where a rule was switched off and a later one was not.
+    """
+    followed = {rule for rule in DataRule if data.get(rule.name)}
+    followed |= {DataRule.combine} if "combine" in data else set()  # a setting that may be off
+    n_rules = next((rule - 1 for rule in DataRule if rule not in followed), len(DataRule))
+    later = sorted(followed - {DataRule.combine, *list(DataRule)[:n_rules]})
+    if later:
+        missing = list(DataRule)[n_rules].name
+        rule = f"{later[0].name} is a later rule. Begin such a study anew, by today's rules."
+        check_setting(False, f"data.{missing}", False, rule)
+    return n_rules
 
 
 VALIDATION_FRACTION, FRACTION_OF_MANY, TEST_FRACTION = 0.2, 0.1, 0.2
@@ -68,51 +113,29 @@ class DataConfig:
     columns: dict[str, Any] = field(default_factory=dict)
     """The kind of a column, `data.columns.NAME=number|category|date|text|drop`; the kinds of others
     are detected."""
-    detect: bool = False
-    """Dates, texts, numbers in texts and identifiers are detected (data=csv sets it); false:
-    columns are numbers or categories, as in older studies."""
-    detect_target: bool = False
-    """A target of texts that say amounts (`1,234.50 €`), more than classes would be, is a
-    regression's (data=csv sets it); false: its texts are classes, as in older studies."""
-    detect_verbatim: bool = False
-    """Columns of codes (`007`, `+4930123456`) are texts as they are written (data=csv sets it);
-    false: they are numbers where they look so, as in older studies."""
-    combine: Any = "off"
+    combine: Any = "auto"
     """Columns that are combined to more: a list, as `["price / area", "town & month"]`, where
     `"TARGET by town"` is the mean target of each category;
-    auto (data=csv sets it): the pairs that improve predictions of rows left out, by more than
-    chance; off: none, as in older studies."""
-    combine_three: bool = False
-    """combine=auto tries products of three columns, too (data=csv sets it); false: pairs alone, as
-    in older studies."""
-    combine_target: bool = False
-    """combine=auto tries the mean target of each category of columns with many, too (data=csv sets
-    it); false: none, as in older studies."""
+    auto: those that improve predictions of rows left out, by more than chance; none: no column."""
     test: Any = "auto"
     """The rows that no sweep ever sees: a separate table, FILE; a share of the rows of `path`, such
     as 0.2; or none. auto: none with model=auto on a table (data=csv), else 0.2."""
-    validation_fraction: float | None = VALIDATION_FRACTION
-    """Share of the rows that choose among trials. null (data=csv): 0.1 where data.folds=auto makes
-    no folds, there being more than 20,000 rows, else 0.2."""
+    validation_fraction: float | None = None
+    """Share of the rows that choose among trials. null: 0.1 where data.folds=auto makes no folds,
+    there being more than 20,000 rows, else 0.2."""
     split_seed: int = 0
     """Seed of the split into parts and folds."""
-    folds: Any = 1
+    folds: Any = None
     """Number of models that a trial trains, each judged by rows that it never saw, so that all rows
     but the test part train and judge; 1: one, judged by the validation part; auto: 5, from three
-    divisions of the rows below 1,000, and 1 above 20,000. null (data=csv): auto with model=auto,
-    except with data.sweep_rows, else 1."""
-    folds_by_cost: bool = False
-    """data.folds=auto makes fewer models of wide tables, whose models take long (data=csv sets it);
-    false: the rows alone decide, as in older studies."""
+    divisions of the rows below 1,000, and 1 above 20,000. null: auto with model=auto on a table
+    (data=csv), except with data.sweep_rows, else 1."""
     group: str | None = None
     """Column that says which rows belong together (a patient, a shop): all rows of a group are in
     one part, or fold. It is not learned from."""
     time: str | None = None
     """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
     fold, is judged by later rows than it trains on."""
-    learn_time: bool = False
-    """The column of data.time is learned from as any other (data=csv sets it); false: it orders the
-    rows and nothing else, as in older studies."""
     sweep_rows: float | None = None
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
     n_train: int = 1000
@@ -120,8 +143,16 @@ class DataConfig:
     n_validation: int = 500
     """Number of validation points (kind disc)."""
 
+    rules: int | None = None
+    """Set by a sweep itself: the number of the rules of `DataRule` by which the table is read."""
+
     def __post_init__(self) -> None:
         check = checker("data", self)
+        n_rules = len(DataRule)
+        is_known = self.rules is None or 0 <= self.rules <= n_rules
+        check(
+            "rules", is_known, f"this version knows the rules from 0 to {n_rules}: use a newer one."
+        )
         self.test = test_setting(self.test)
         # `decide` checks again what auto becomes.
         held_out = self.held_out(has_folds=False)
@@ -136,11 +167,12 @@ class DataConfig:
             held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
+        self.combine = "none" if self.combine in (None, False, "off") else self.combine
+        rule = 'must be auto, none, or a list of pairs such as ["price / area", "town & month"].'
+        named = self.combine in ("auto", "none")
         is_list = isinstance(self.combine, Sequence) and all(
             isinstance(pair, str) for pair in self.combine
         )
-        rule = 'must be auto, off, or a list of pairs such as ["price / area", "town & month"].'
-        named = self.combine in ("auto", "off")
         check("combine", named or (is_list and not isinstance(self.combine, str)), rule)
         check("split_seed", 0 <= self.split_seed < 2**32, "must be from 0 to 4294967295.")
         if self.sweep_rows is not None:
@@ -171,6 +203,10 @@ class DataConfig:
             names = ", ".join(self.columns)
             rule = "is for a table of yours: add data=csv, or leave it out."
             check_setting(not names, "data.columns", names, rule)
+
+    def follows(self, rule: DataRule) -> bool:
+        """Return whether the table is read by a rule, which older studies are not."""
+        return self.rules is not None and self.rules >= rule.value
 
     @property
     def test_path(self) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from automl.config.data import DataRule
 from automl.errors import ConfigError
 
 _NONE_TEXTS = ("", "null", "none", "off", "false")
@@ -94,7 +95,13 @@ MOVED: Sequence[MovedKey] = (
     MovedKey("study.keep_best", ("tracking.keep_best",)),
     MovedKey("study.checkpoint_copies", ("study.checkpoints",)),
 )
-DROPPED: Sequence[DroppedKey] = ()
+_BY_RULES = "Tables are read by the rules of this version; data.columns.NAME=KIND says otherwise."
+
+DROPPED: Sequence[DroppedKey] = tuple(
+    DroppedKey(f"data.{rule.name}", True, _BY_RULES)
+    for rule in DataRule
+    if rule is not DataRule.combine
+)
 
 
 def _which_models(model: object, trials: object) -> str | None:

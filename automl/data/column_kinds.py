@@ -1,6 +1,6 @@
 """The kind of each column of a table, and the reason: numbers, categories, dates, texts, or drop.
 
-Kinds are detected on the training part where `data.detect` is set; `data.columns` overrides them.
+Kinds are detected on the training part by `DataRule.detect`; `data.columns` overrides them.
 Without detection a table has numbers and categories alone, as in older studies. The file also
 learns how texts and frequencies become numbers, and applies these readings to frames; the readings
 themselves are plain values in `columns.py`.

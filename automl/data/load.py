@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from automl.config import DataConfig, DataKind, Task
+from automl.config import DataConfig, DataKind, DataRule, Task
 from automl.data.columns import BY, CombinedColumn, FrequencyReading, make_divided_columns
 from automl.data.dataset import (
     DISC_CLASSES,
@@ -250,7 +250,10 @@ def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessi
     from automl.data.preprocessing import Preprocessing
 
     readings = read_columns(
-        frame, config.columns, detect=config.detect, detect_verbatim=config.detect_verbatim
+        frame,
+        config.columns,
+        detect=config.follows(DataRule.detect),
+        detect_verbatim=config.follows(DataRule.detect_verbatim),
     )
     return Preprocessing.fit(frame, readings)
 
@@ -266,7 +269,9 @@ def _combine_columns(
 
     Groups and times would need folds of their own to be judged by, so that auto combines none.
     """
-    if config.combine == "off" or config.kind is not DataKind.csv or not preprocessing.columns.all:
+    by_itself = config.combine == "auto" and config.follows(DataRule.combine)
+    is_wanted = by_itself or not isinstance(config.combine, str)
+    if not is_wanted or config.kind is not DataKind.csv or not preprocessing.columns.all:
         return preprocessing
     if config.combine != "auto":
         pairs, encoded = _named_columns(config, preprocessing.columns, is_strict=refit is None)
@@ -277,8 +282,14 @@ def _combine_columns(
 
         sample = split.train[draw_sample(len(split.train), config.split_seed)]
         frame, y = source.frame.iloc[sample], source.y[sample]
-        pairs = select_pairs(preprocessing, frame, y, of_three=config.combine_three)
-        encoded = select_encoded(preprocessing, frame, y) if config.combine_target else ()
+        pairs = select_pairs(
+            preprocessing, frame, y, of_three=config.follows(DataRule.combine_three)
+        )
+        encoded = (
+            select_encoded(preprocessing, frame, y)
+            if config.follows(DataRule.combine_target)
+            else ()
+        )
     if not pairs and not encoded:
         return preprocessing
     frame, y = source.frame.iloc[split.train], source.y[split.train]
@@ -469,7 +480,7 @@ def _digest(
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}
-    if config.time is not None and config.learn_time:
+    if config.time is not None and config.follows(DataRule.learn_time):
         decides["learn_time"] = True
     return _hex(json.dumps(decides, sort_keys=True))
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from automl.config import DataConfig
+from automl.config import DataConfig, DataRule
 from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
 from automl.data import cells
 from automl.data.dataset import RefitRows, RowFold, Targets
@@ -74,15 +74,15 @@ def split_rows(
 ) -> RowSplit:
     """Split the rows by `data.split_seed`, evenly by class where `y` (N,) holds class numbers.
 
-    `n_columns` of the table decide with its rows how many folds there are (`data.folds_by_cost`).
-    Rows that belong together or are in order are split by `related`. Raises ConfigError when there
-    are too few rows.
+    `n_columns` of the table decide with its rows how many folds there are, by
+    `DataRule.folds_by_cost`. Rows that belong together or are in order are split by `related`.
+    Raises ConfigError when there are too few rows.
     """
     n_rows = len(y)
     share = config.test_fraction
     n_test = max(1, round(n_rows * share)) if share else 0
     if (
-        config.folds != 1
+        config.folds not in (None, 1)
         and (split := _with_folds(y, n_test, config, related, n_columns)) is not None
     ):
         return split
@@ -121,7 +121,7 @@ def _with_folds(
     _check_any_left(len(y), n_test, config)
     train, test, stratified = _test_rows(len(y), n_test, strata, config.split_seed, related)
     train = np.sort(train)
-    size = TableSize(len(train), n_columns if config.folds_by_cost else 0)
+    size = TableSize(len(train), n_columns if config.follows(DataRule.folds_by_cost) else 0)
     n_folds = size.n_folds(config.folds, _n_most(train, related))
     if n_folds == 1:
         return None
@@ -314,7 +314,7 @@ def take_related_columns(frame: pd.DataFrame, config: DataConfig) -> tuple[Relat
         times = _times(column)
         _check_all(np.isfinite(times), column, f"data.time={config.time}", _WHAT_TIME)
         note = f"data.time={config.time}: later rows judge what earlier ones train"
-        if not config.learn_time:
+        if not config.follows(DataRule.learn_time):
             frame.pop(config.time)
             note += "; it is not learned from"
         return RelatedRows(times=times), [f"{note}."]

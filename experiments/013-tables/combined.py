@@ -55,12 +55,10 @@ def chosen(split: tables.Split) -> tuple[float, list[str]]:
             kind=DataKind.csv,
             path="table.csv",
             target=tables.TARGET,
-            detect=True,
+            rules=8,
             folds="auto",
             test=0,
             combine=combine,
-            combine_three=True,
-            combine_target=True,
         )
         pairs = load_dataset(config).columns.combined_names(tables.TARGET)
         times.append(time.process_time() - begun)

@@ -150,7 +150,7 @@ def config_of(
         path=str(folder / "train.csv"),
         target=tables.TARGET,
         task=Task(split.task),
-        detect=True,
+        rules=1,
         validation_fraction=judged,
         test=str(folder / "test.csv"),
     )

@@ -36,7 +36,7 @@ def main() -> None:
         for split in tables.splits(table, asked.splits):
             cases = [("none", []), (setting, [setting])]
             if table.time:
-                unlearned = "data.learn_time=false"
+                unlearned = "data.rules=6"
                 cases.insert(1, (f"{setting} {unlearned}", [setting, unlearned]))
             for label, settings in cases:
                 own, fresh = scores(split, asked.trials, [*settings, *asked.overrides])

@@ -52,8 +52,8 @@ def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["study.n_trials"], "study.n_trials: the value is missing: study.n_trials=…"),
-        (["n_trials"], "n_trials: the value is missing: study.n_trials=…"),
+        (["study.n_trials"], "study.n_trials: the value is missing: n_trials=…"),
+        (["n_trials"], "n_trials: the value is missing: n_trials=…"),
         (["sampler"], "sampler: the value is missing: sampler=…"),
     ],
 )
@@ -78,13 +78,13 @@ def test_a_wrong_option_points_to_the_help(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--n_trials", "8"], "Write study.n_trials=8."),
-        (["--n-trials=8"], "Write study.n_trials=8."),
-        (["--study.n_trials", "8", "data=digits"], "Write study.n_trials=8."),
+        (["--n_trials", "8"], "Write n_trials=8."),
+        (["--n-trials=8"], "Write n_trials=8."),
+        (["--study.n_trials", "8", "data=digits"], "Write n_trials=8."),
         (["--data", "csv"], "Write data=csv."),
-        (["--epochs", "data=digits"], "Write training.epochs=…."),
-        (["--name=a b"], "Write 'study.name=a b'."),
-        (["--n-trails=8"], "Did you mean study.n_trials=8?"),
+        (["--epochs", "data=digits"], "Write epochs=…."),
+        (["--name=a b"], "Write 'name=a b'."),
+        (["--n-trails=8"], "Did you mean n_trials=8?"),
         (["--lr", "0.1"], "A param of the search space is written space.lr=0.1."),
         (["--hepl"], "Did you mean --help?"),
     ],

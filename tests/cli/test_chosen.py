@@ -43,7 +43,6 @@ def test_a_table_is_for_any_family_and_all_its_rows_train_and_judge(composed: Co
         ((*TABLE, "data.test=0.1"), AutoFamily, ("auto", 0.1)),
         ((*TABLE, "data.sweep_rows=100"), AutoFamily, (1, "none")),
         ((*TABLE, "data.test=late.csv"), AutoFamily, ("auto", "late.csv")),
-        (("data.kind=csv", "data.folds=null", *TABLE[1:]), AutoFamily, ("auto", "none")),
     ],
 )
 def test_other_choices(
@@ -69,7 +68,7 @@ def test_with_a_time_limit_there_are_as_many_trials_as_it_allows(composed: Compo
 def test_the_network_on_a_table_is_what_it_was(composed: Compose) -> None:
     config = composed(*TABLE, "model=mlp").config
     table, config.data = config.data, Config().data
-    assert (table.detect, table.validation_fraction) == (True, None)
+    assert (table.rules, table.validation_fraction) == (Config().data.rules, None)
     assert config == composed().config
 
 
@@ -134,8 +133,8 @@ def test_a_data_option_of_ones_own_is_known_by_its_kind(composed: Compose, folde
     assert composed("--config-dir", "own", "data=prices").config == composed(*TABLE).config
 
 
-def test_settings_of_the_network_are_refused_by_name(refused: Refuse) -> None:
-    assert "it belongs to model=mlp" in refused(*TABLE, "model.growth=doubling")
+def test_settings_of_another_model_are_refused_by_name(refused: Refuse) -> None:
+    assert "it belongs to model=mlp" in refused(*TABLE, "model=auto", "model.growth=doubling")
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,9 @@ QUERY = ("-sc", "query=bash")
         ),
         ("automl sweep pruner=none sampler=r", ["sampler=random"]),
         ("automl resume study.name=o", ["study.name=one"]),
+        ("automl resume o", ["one", "objective.", "objective="]),
+        ("automl refit one which=3 see", ["seeds="]),
+        ("automl refit one which=3 sampler=r", ["sampler=random"]),
         ("automl space.lr='interval(", []),
     ],
 )

@@ -56,7 +56,10 @@ def test_what_hydra_takes_already_stays(override: str) -> None:
     ("words", "message"),
     [
         (["objective=command"], "objective=command needs objective.command='python train.py'"),
-        (["objective.command=ls"], "objective.command=ls: is for objective=command: add it"),
+        (
+            ["objective=python", "objective.target=a:b", "objective.command=ls"],
+            "objective.command=ls: is for objective=command: add it",
+        ),
         (["objective=command", "objective.command=a 'b"], "no closing quotation: close the quot"),
         (["objective=command", "objective.command=a && b"], "no shell .* '&&'; ask one: bash -c"),
         (["objective=command", "objective.command=A=1 b"], "set a variable by: env A=1"),

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.config.renamed import DROPPED, MOVED, rename_stored, rename_words
+from automl.config.data import DataRule, stored_rules
+from automl.config.renamed import DROPPED, MOVED, DroppedKey, rename_stored, rename_words
+from automl.errors import ConfigError
 
 LINES = [
     ("tracking.keep_best=5", "study.keep_best=5"),
@@ -73,6 +75,37 @@ def test_stored_settings_of_before_are_read_with_keys_of_today(
     assert rename_stored(new) == new
 
 
+@pytest.mark.parametrize("dropped", DROPPED, ids=lambda dropped: dropped.key)
+def test_a_dropped_key_is_taken_with_its_default_alone(dropped: DroppedKey) -> None:
+    section, _, name = dropped.key.partition(".")
+    default = str(dropped.default)
+    assert rename_words([f"{dropped.key}={default.lower()}"]) == ([], [])
+    with pytest.raises(ConfigError, match=rf"^{dropped.key}=0.125: this is no setting any more\. "):
+        rename_words([f"{dropped.key}=0.125"])
+    for value in (dropped.default, "other"):
+        assert rename_stored({section: {name: value, "kept": 1}}) == {section: {"kept": 1}}
+
+
+RULES = [rule.name for rule in DataRule]
+
+
+@pytest.mark.parametrize("n_rules", range(len(RULES) + 1))
+def test_a_study_keeps_the_rules_that_it_was_begun_with(n_rules: int) -> None:
+    of_before = {**dict.fromkeys(RULES[:n_rules], True), **dict.fromkeys(RULES[n_rules:], False)}
+    if n_rules < DataRule.combine:
+        del of_before["combine"]
+    assert stored_rules(of_before) == n_rules
+    if n_rules > DataRule.combine:
+        assert stored_rules(of_before | {"combine": "off"}) == n_rules, "a setting, and no rule"
+        with pytest.raises(ConfigError, match=r"^data\.detect_target=False: detect_verbatim is"):
+            stored_rules(of_before | {"detect_target": False})
+
+
+def test_data_that_are_no_table_have_no_rules() -> None:
+    assert stored_rules({"kind": "disc", "combine": "off", "detect": False}) == 0
+    assert stored_rules({}) == 0
+
+
 def test_the_examples_above_have_each_old_key() -> None:
     typed = {word.partition("=")[0] for old, _ in LINES for word in old.split()}
     stored = {f"{section}.{name}" for old, _ in STORED for section in old for name in old[section]}
@@ -80,6 +113,3 @@ def test_the_examples_above_have_each_old_key() -> None:
         sections = {old for old in row.old if "." in old}
         assert typed >= {*row.old} - {row.key}
         assert stored >= sections - {row.key}
-    for dropped in DROPPED:
-        assert dropped.key in typed
-        assert dropped.key in stored

@@ -114,10 +114,9 @@ def test_a_product_of_three_is_found_where_no_two_say_anything(tmp_path: Path) -
     frame = pd.DataFrame(x, columns=list("abefg")).assign(
         y=np.where(x[:, :3].prod(1) > 0, "odd", "even")
     )
-    settings = {"combine": "auto", "test": 0.0}
-    found = load_dataset(written(tmp_path, frame, **settings, combine_three=True)).columns
+    found = load_dataset(written(tmp_path, frame, test=0.0, rules=6)).columns
     assert found.pair_names[0] == "a * b * e"
-    assert load_dataset(written(tmp_path, frame, **settings)).columns.pairs == ()
+    assert load_dataset(written(tmp_path, frame, test=0.0, rules=5)).columns.pairs == ()
 
 
 def test_few_rows_combine_nothing() -> None:
@@ -141,7 +140,7 @@ def columns_of(data: Dataset) -> Any:
 
 
 def test_rows_that_judge_are_not_learned_from(tmp_path: Path) -> None:
-    frame, settings = ratio_frame(), {"combine": "auto", "test": 0.0}
+    frame, settings = ratio_frame(), {"rules": 5, "test": 0.0}
     config = written(tmp_path, frame, **settings)
     data = load_dataset(config)
     assert data.columns.pairs

@@ -241,7 +241,7 @@ def test_the_column_of_time_is_learned_where_that_is_asked_for(tmp_path: Path) -
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
     config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), "y", time="day")
-    before, since = load_dataset(config), load_dataset(replace(config, learn_time=True))
+    before, since = load_dataset(config), load_dataset(replace(config, rules=7))
     assert [column.name for column in before.columns.all] == ["n"]
     assert [column.name for column in since.columns.all] == ["n", "day"]
     assert "it is not learned from" in str(before.notes)
@@ -249,7 +249,7 @@ def test_the_column_of_time_is_learned_where_that_is_asked_for(tmp_path: Path) -
     assert before.digest != since.digest
     np.testing.assert_array_equal(before.train.y, since.train.y)
     without_time = replace(config, time=None)
-    assert load_dataset(replace(without_time, learn_time=True)).digest == (
+    assert load_dataset(replace(without_time, rules=7)).digest == (
         load_dataset(without_time).digest
     )
 

@@ -59,7 +59,7 @@ columns = st.one_of(
 
 
 def table(path: Path) -> DataConfig:
-    detected = {"detect": True, "detect_target": True, "detect_verbatim": True}
+    detected = {"rules": 3}
     return DataConfig(kind=DataKind.csv, path=str(path), target="y", **detected)  # type: ignore[arg-type]
 
 

@@ -218,7 +218,7 @@ def config(tmp_path: Path) -> DataConfig:
     FRAME.assign(leak=np.where(GOOD, "a", "b"), y=np.where(GOOD, "u", "v")).to_csv(
         path, index=False
     )
-    return DataConfig(kind=DataKind.csv, path=str(path), target="y", detect=True)
+    return DataConfig(kind=DataKind.csv, path=str(path), target="y", rules=1)
 
 
 def test_what_was_taken_for_what_is_said(config: DataConfig) -> None:
@@ -246,7 +246,7 @@ def test_what_was_taken_for_what_is_said(config: DataConfig) -> None:
 def test_what_is_found_is_kept_with_the_study_but_changes_no_digest(config: DataConfig) -> None:
     found, before = (
         load_dataset(config),
-        load_dataset(DataConfig(**{**vars(config), "detect": False})),
+        load_dataset(DataConfig(**{**vars(config), "rules": 0})),
     )
     assert found.kinds == {
         "customer_id": "drop",
@@ -279,11 +279,11 @@ def test_parts_of_one_column_are_shuffled_together() -> None:
 
 def test_numbers_told_apart_by_a_class_are_a_giveaway(table: WriteTable) -> None:
     rows = [f"{i / 2},{i * 7 % 10},{'u' if i < 60 else 'v'}" for i in range(120)]
-    told = [n for n in load_dataset(table("a,b,y", *rows, detect=True)).notes if "away" in n]
+    told = [n for n in load_dataset(table("a,b,y", *rows, rules=1)).notes if "away" in n]
     assert len(told) == 1
     assert ": a (" in told[0]
     amounts = [f"{i * 1.5},{i * 7 % 10},{i / 8}" for i in range(120)]
-    told = [n for n in load_dataset(table("a,b,y", *amounts, detect=True)).notes if "away" in n]
+    told = [n for n in load_dataset(table("a,b,y", *amounts, rules=1)).notes if "away" in n]
     assert len(told) == 1
     few = [f"{i / 2},{i * 7 % 10},{'u' if i < 10 else 'v'}" for i in range(20)]
     assert not [n for n in load_dataset(table("a,b,y", *few)).notes if "away" in n]

@@ -49,11 +49,11 @@ def test_the_wider_a_table_the_fewer_models_a_trial_trains(n_columns: int, n_mod
         np.zeros(500, np.float64),
         DataConfig(folds="auto", validation_fraction=None, test=0.0),
     )
-    by_cost = split_rows(y, replace(auto, folds_by_cost=True), n_columns=n_columns)
+    by_cost = split_rows(y, replace(auto, rules=4), n_columns=n_columns)
     assert (len(by_cost.folds) or 1) == n_models
     assert len(by_cost.validation) == (100 if n_models == 1 else 0), "a fifth, the rows being few"
     assert len(split_rows(y, auto, n_columns=n_columns).folds) == 15, "as in older studies"
-    asked = split_rows(y, replace(auto, folds=5, folds_by_cost=True), n_columns=n_columns)
+    asked = split_rows(y, replace(auto, folds=5, rules=4), n_columns=n_columns)
     assert len(asked.folds) == 5, "a number that is asked for counts"
 
 

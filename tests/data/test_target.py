@@ -96,7 +96,7 @@ def amounts(n: int = 25) -> list[str]:
 
 
 def test_texts_that_say_many_amounts_are_values(table: WriteTable) -> None:
-    config = table("a,y", *amounts(), n_times=4, detect_target=True)
+    config = table("a,y", *amounts(), n_times=4, rules=2)
     data, test = load_dataset(config), load_test(config)
     assert (data.task, data.kinds) == (Task.regression, {"y": "number"})
     said = {1000 * i + i + 0.5 for i in range(1, 26)}
@@ -112,13 +112,13 @@ def test_texts_that_say_few_amounts_are_classes_but_where_values_are_asked_for(
     table: WriteTable,
 ) -> None:
     few = amounts(20)
-    data = load_dataset(table("a,y", *few, n_times=4, detect_target=True))
+    data = load_dataset(table("a,y", *few, n_times=4, rules=2))
     assert (len(data.classes), data.kinds) == (20, {})
-    data = load_dataset(table("a,y", *few, n_times=4, detect_target=True, task=Task.regression))
+    data = load_dataset(table("a,y", *few, n_times=4, rules=2, task=Task.regression))
     assert data.task is Task.regression
 
 
-@pytest.mark.parametrize("settings", [{}, {"detect_target": True, "task": Task.classification}])
+@pytest.mark.parametrize("settings", [{}, {"rules": 2, "task": Task.classification}])
 def test_texts_of_amounts_are_classes_where_somebody_says_so_or_did_before(
     table: WriteTable, settings: dict[str, Any]
 ) -> None:
@@ -129,9 +129,9 @@ def test_texts_of_amounts_are_classes_where_somebody_says_so_or_did_before(
 def test_a_text_among_amounts_is_named_and_words_for_missing_are_left_out(
     table: WriteTable,
 ) -> None:
-    config = table("a,y", *amounts(40), "41,n/a", detect_target=True)
+    config = table("a,y", *amounts(40), "41,n/a", rules=2)
     assert "dropped 1 row without a value of y (row 41)." in load_dataset(config).notes
-    config = table("a,y", *amounts(40), "41,on request", "42,on request", detect_target=True)
+    config = table("a,y", *amounts(40), "41,on request", "42,on request", rules=2)
     with pytest.raises(ConfigError, match=r"2 of 42 rows hold something else, such as 'on requ"):
         load_dataset(config)
 
@@ -140,5 +140,5 @@ def test_a_later_table_is_read_as_the_training_table_was(table: WriteTable, tmp_
     later = tmp_path / "later.csv"
     later.write_text('a,y\n1,"7,250 kg"\n2,8\n3,n/a\n')  # by itself it would be 7250
     lines = [f'{i},"{i},5 kg"' for i in range(30)]
-    test = load_test(table("a,y", *lines, detect_target=True, test=str(later)))
+    test = load_test(table("a,y", *lines, rules=2, test=str(later)))
     assert test.y.tolist() == [7.25, 8.0]

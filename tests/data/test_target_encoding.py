@@ -35,7 +35,7 @@ def loaded(folder: Path, frame: pd.DataFrame, **settings: Any) -> Dataset:
         DataKind.csv,
         str(folder / "t.csv"),
         TARGET,
-        **{"detect": True, "folds": 5, "test": 0.0, "combine": [BY_SHOP], **settings},
+        **{"rules": 5, "folds": 5, "test": 0.0, "combine": [BY_SHOP], **settings},
     )
     return load_dataset(config)
 
@@ -75,11 +75,11 @@ def learned_as_detected(frame: pd.DataFrame) -> Preprocessing:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_helps_is_chosen_and_said(kind: str, tmp_path: Path) -> None:
     frame = KINDS[kind](shops_frame(1500, 100))
-    data = loaded(tmp_path, frame, combine="auto", combine_target=True)
+    data = loaded(tmp_path, frame, combine="auto", rules=8)
     assert data.columns.combined_names(TARGET) == [BY_SHOP]
     assert f"combined columns: {BY_SHOP} (data.combine=off" in str(data.notes)
     assert loaded(tmp_path, frame, combine="auto").columns.encoded == ()
-    related = {"combine": "auto", "combine_target": True, "group": "b"}
+    related = {"combine": "auto", "rules": 8, "group": "b"}
     assert loaded(tmp_path, frame, **related).columns.encoded == ()
 
 
@@ -129,7 +129,7 @@ def test_a_final_training_encodes_its_own_rows(tmp_path: Path) -> None:
     frame = shops_frame(900, 80)
     frame.to_csv(tmp_path / "t.csv", index=False)
     combine = [BY_SHOP, f"{TARGET} by x"]
-    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), TARGET, detect=True, combine=combine)
+    config = DataConfig(DataKind.csv, str(tmp_path / "t.csv"), TARGET, rules=5, combine=combine)
     with pytest.raises(ConfigError, match=r"data\.combine=y by x: .*or 'y by' and one of"):
         load_dataset(config)
     final = load_dataset(config, RefitRows("all"))

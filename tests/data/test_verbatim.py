@@ -24,7 +24,7 @@ from tests.features import load_test
 CODES = ["007", "00", "-01", "+01", "01e5", "05 kg", "+4930123456", "+49 301 2345", "1" * 17]
 NUMBERS = ["0", "-0", "0.5", "00.5", "-00.5", "0e5", "+5", "1e5", "1234567890123456"]
 TEXTS = ["01/02/2024", "01.02.2024", "08:30", "A7", "0x1F", "", "00,5"]
-DETECT: dict[str, Any] = {"detect": True, "detect_target": True, "detect_verbatim": True}
+DETECT: dict[str, Any] = {"rules": 3}
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_column_of_codes_decides_the_target(coded: DataConfig) -> None:
 
 
 def test_a_study_of_before_reads_numbers(table: WriteTable) -> None:
-    stored = {"detect": True, "detect_target": True}
+    stored = {"rules": 2}
     data = load_dataset(table("code,a,y", "1,5,1", "01,6,01", "2,7,2", n_times=20, **stored))
     assert data.columns.categories == ()
     assert data.classes == (1, 2)

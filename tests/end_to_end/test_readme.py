@@ -109,9 +109,6 @@ def test_the_index_of_the_commands_has_a_row_for_each() -> None:
 
 
 INTERNAL = {
-    "data.detect": "set by data=csv, off in studies begun before it",
-    "data.detect_target": "likewise",
-    "data.detect_verbatim": "likewise",
     "objective.file": "what `automl.sweep` keeps of its function",
     "objective.parts": "what `automl.sweep` keeps of its function",
     "refit.of": "set by `refit` in the small study that it makes",

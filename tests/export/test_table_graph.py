@@ -291,7 +291,7 @@ def test_each_model_has_its_target_encoding_in_the_export(
     frame, path = by_class(shops_frame(500, 70), 3), tmp_path / "t.csv"
     frame.to_csv(path, index=False)
     combine = [f"{TARGET} by shop", "a / b"]
-    config = DataConfig(DataKind.csv, str(path), TARGET, detect=True, folds=5, combine=combine)
+    config = DataConfig(DataKind.csv, str(path), TARGET, rules=5, folds=5, combine=combine)
     data, states = load_dataset(config), []
     for number, name in enumerate(INSTALLED if kind == "mean" else ["linear"] * 2):
         first, _ = trained(tmp_path / str(number), name, data.fold(number))

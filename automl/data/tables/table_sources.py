@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from automl.config import DataConfig, DataKind, Task
+from automl.config import DataConfig, DataKind, DataRule, Task
 from automl.data import cells
 from automl.data.columns import make_divided_columns
 from automl.data.dataset import DiscPart, Targets, disc_frame, make_disc, spread_places
@@ -71,11 +71,11 @@ def load_table_source(config: DataConfig) -> TableSource:
     file.check_target(config.target)
     if (value := file.only_value(config.target)) is not None:
         raise one_class_error(config.target, value)
-    frame = file.read(config.target, detect_verbatim=config.detect_verbatim)
+    frame = file.read(config.target, detect_verbatim=config.follows(DataRule.detect_verbatim))
     column = frame[config.target]
-    verbatim = config.detect_verbatim and are_labels_verbatim(column, config.task)
+    verbatim = config.follows(DataRule.detect_verbatim) and are_labels_verbatim(column, config.task)
     reading = None
-    if config.detect_target and not verbatim:
+    if config.follows(DataRule.detect_target) and not verbatim:
         reading = detect_target_amounts(column, config.task)
     known = has_target(column, reading, verbatim=verbatim)
     if not known.any():

@@ -45,11 +45,7 @@ def identity_settings(config: Config) -> dict[str, Any]:
         if config.data.test_path is not None:
             identity["data"]["test"] = default_test(config)
         # The findings of these settings are in the columns and folds, and in the data's digest.
-        detected = ("detect", "detect_target", "detect_verbatim")
-        combined = ("combine", "combine_three", "combine_target")
-        found_by = (*detected, "folds_by_cost", *combined, "learn_time")
-        for found in found_by:
-            del identity["data"][found]
+        del identity["data"]["rules"], identity["data"]["combine"]
         if config.data.validation_fraction is None:  # the split is in the data's digest
             identity["data"]["validation_fraction"] = VALIDATION_FRACTION
         if not identity["data"]["columns"]:

@@ -54,7 +54,7 @@ def shops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     (frame if request.param == 1 else by_class(frame, 3)).to_csv(path, index=False)
     combine = [f"{TARGET} by shop"]
     return load_dataset(
-        DataConfig(DataKind.csv, str(path), TARGET, detect=True, folds=5, combine=combine)
+        DataConfig(DataKind.csv, str(path), TARGET, rules=5, folds=5, combine=combine)
     )
 
 

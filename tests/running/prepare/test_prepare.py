@@ -341,16 +341,15 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:
     def stored_columns(**data: Any) -> Any:
         found = prepare_study(replace(dated, data=replace(dated.data, **data))).identity["data"]
-        detected = {"detect", "detect_target", "detect_verbatim"}
-        assert not (detected | {"combine", "combine_three"}) & found.keys()
+        assert not {"rules", "combine"} & found.keys()
         return found["columns"]
 
-    assert stored_columns(detect=True) == {"joined": "date"}
-    assert stored_columns(detect=True, columns={"joined": "drop"}) == {"joined": "drop"}
+    assert stored_columns(rules=1) == {"joined": "date"}
+    assert stored_columns(rules=1, columns={"joined": "drop"}) == {"joined": "drop"}
     assert stored_columns(columns={"joined": "date"}) == {"joined": "date"}
 
 
 def test_combined_columns_are_part_of_a_study(dated: Config) -> None:
-    data = replace(dated.data, detect=True, combine=["joined.since - a"])
+    data = replace(dated.data, rules=1, combine=["joined.since - a"])
     found = prepare_study(replace(dated, data=data)).identity["data"]
     assert found["combine"] == ["joined.since - a"]

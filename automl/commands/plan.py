@@ -1,0 +1,265 @@
+"""`plan`: says what a sweep would do, before it does it.
+
+It takes the words of a sweep, or the name of a study, and prints what they compose to, how the
+columns of a table are taken, the memory that trials ask for, how many run at once, and how long
+they take. Nothing is written and no trial is started; with `measure=true` some steps of a small, a
+middle and a large trial are timed (`gain.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from automl.admission.refusals import gib_text
+from automl.commands.command_call import CommandCall
+from automl.commands.gain import print_gain_report, sizes_to_time
+from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind
+from automl.config.command_arguments import PlanArguments
+from automl.config.range_text import entry_text
+from automl.devices.device_reader import open_device_reader, take_reading
+from automl.devices.device_reading import DeviceReading
+from automl.devices.memory_promises import open_promises
+from automl.errors import AutoMLError
+from automl.models.family import family_name
+from automl.record.secrets import mask_urls
+from automl.record.studies import read_study, study_path
+from automl.record.study_record import StudyRecord
+from automl.record.texts import counted, duration_text, fit_line, size_text
+from automl.running.opening.recovery import learn_memory
+from automl.running.prepare.outlook import SizeOutlook, TimeOutlook, size_outlook, time_from_record
+from automl.running.prepare.preparation import prepare_study
+from automl.running.prepare.prepared_config import PreparedStudy
+from automl.running.sweep_lines import how_far
+from automl.search.search_space import SpaceParam
+from automl.terminal.console import CommandConsole, open_console, params_text
+from automl.terminal.machine_output import wants_answer, write_answer
+from automl.tracking.tracking_uri import resolve_uri
+from automl.trial import RequestSource
+
+COLUMN_HEADS = ("column", "taken as", "why", "features")
+SIZE_HEADS = ("size", "memory", "known by", "at once")
+KNOWN_BY = {
+    RequestSource.DECLARED: "admission.request",
+    RequestSource.ESTIMATED: "arithmetic on its params",
+    RequestSource.UNKNOWN: "nothing before one has run",
+    RequestSource.SEEN: "a trial with these params",
+    RequestSource.LEARNED: "the trials that have run",
+}
+"""How a request is known, for people."""
+
+
+def run(call: CommandCall) -> int:
+    """Print the plan. Raises AutoMLError where the sweep would be refused."""
+    config = call.config
+    prepared = prepare_study(config, trains=False)
+    record = _record(config)
+    reading = _reading(prepared)
+    requests = prepared.make_requests()
+    if record is not None:
+        learn_memory(record, requests)
+    sizes = [
+        size_outlook(prepared, requests, reading, size.name, size.params)
+        for size in sizes_to_time(prepared)
+    ]
+    time = time_from_record(prepared, record, _typical(sizes))
+    settings = dict(_settings(prepared, record))
+    columns = [] if prepared.dataset is None else [*prepared.dataset.column_rows]
+    if wants_answer():
+        write_answer(_answer(prepared, settings, sizes, time))
+        return 0
+    console = open_console()
+    _say_settings(console, settings)
+    _say_data(console, prepared, columns)
+    _say_devices(console, reading, sizes)
+    console.say(_time_text(prepared, sizes, time))
+    if call.typed_arguments(PlanArguments).measure:
+        print_gain_report(config)
+    return 0
+
+
+def _record(config: Config) -> StudyRecord | None:
+    """Return the record of the named study; None: it has none yet."""
+    if config.study.name is None or not study_path(config.study).exists():
+        return None
+    return read_study(study_path(config.study))
+
+
+def _reading(prepared: PreparedStudy) -> DeviceReading:
+    """Read once the devices on which trials may run. Raises AutoMLError."""
+    beside = prepared.uses_cpu_beside_gpus
+    with (
+        contextlib.closing(open_device_reader(prepared.devices, beside_gpus=beside)) as reader,
+        contextlib.closing(open_promises(reader.addresses)) as promises,
+    ):
+        reading = take_reading(reader, dict, promises.others)
+    if reading.error is not None:
+        raise AutoMLError(f"the devices cannot be read: {reading.error}")
+    return reading
+
+
+def _typical(sizes: Sequence[SizeOutlook]) -> int:
+    """Return how many trials of the middle size run at once."""
+    return sizes[len(sizes) // 2].n_at_once if sizes else 1
+
+
+# --- what the words compose to --------------------------------------------------------------------
+
+
+def _settings(prepared: PreparedStudy, record: StudyRecord | None) -> Iterator[tuple[str, str]]:
+    config, study = prepared.config, prepared.config.study
+    has = "" if record is None else f", which has {counted(len(record.trials), 'trial')}"
+    yield "study", f"{study.name or 'a new one'} in {study.dir}{has}"
+    yield "trials", _length(config)
+    yield "objective", _objective(prepared)
+    metrics = study.metrics.metrics
+    yield "metric", ", ".join(f"{metric.name} ({metric.direction.value})" for metric in metrics)
+    yield from _space(prepared)
+    reason = prepared.sampler_decision.reason
+    yield "sampler", type(prepared.sampler).__module__.rpartition(".")[2]
+    if reason is not None:
+        yield "because", reason
+    yield "pruner", _pruner(prepared)
+    uri = config.tracking.uri
+    yield (
+        "MLflow",
+        "nothing is sent" if uri == "none" else mask_urls(resolve_uri(config.tracking).text),
+    )
+
+
+def _space(prepared: PreparedStudy) -> Iterator[tuple[str, str]]:
+    """Yield a line for each param, or for each family where trials choose one."""
+    choice = prepared.choice
+    families = list(prepared.plan.family.by_choice) if choice is not None else []
+    entries = {param.name: _entry_text(param, choice) for param in prepared.space.params}
+    for family in families:
+        own = {n: text for n, text in entries.items() if n.startswith(f"{family}_")}
+        listed = (f"{n.removeprefix(f'{family}_')} {text}" for n, text in own.items())
+        yield f"space of {family}", "; ".join(listed)
+        entries = {n: text for n, text in entries.items() if n not in own}
+    for name, text in entries.items():
+        yield f"space.{name}", text
+
+
+def _entry_text(param: SpaceParam, choice: str | None) -> str:
+    """Return a param's entry as it is typed, and its conditions but for the family's."""
+    whens = [
+        f"{name} is {' or '.join(map(str, values))}"
+        for name, values in param.when.items()
+        if name != choice
+    ]
+    when = f" (when {' and '.join(whens)})" if whens else ""
+    return entry_text(param.domain.plain()) + when
+
+
+def _length(config: Config) -> str:
+    study = config.study
+    limit = study.timeout_seconds
+    if limit is None or study.decided_n_trials >= UNLIMITED_N_TRIALS:
+        return how_far(study)
+    return f"{how_far(study)}, and none starts after {duration_text(limit)}"
+
+
+def _objective(prepared: PreparedStudy) -> str:
+    objective = prepared.config.objective
+    if objective.kind is ObjectiveKind.builtin:
+        family = prepared.plan.family
+        members = ", ".join(family.by_choice)
+        return f"built-in training of {family_name(family)}{f' ({members})' * bool(members)}"
+    if objective.kind is ObjectiveKind.command:
+        return f"the program {objective.command}"
+    return f"{objective.target} (objective={objective.kind.name})"
+
+
+def _pruner(prepared: PreparedStudy) -> str:
+    name = type(prepared.config.pruner).__module__.rpartition(".")[2]
+    n_reports = prepared.plan.n_reports
+    if name == "none" or n_reports is None or prepared.pruners:
+        return name
+    judged = [step + 1 for step in prepared.rungs(-1, n_reports - 1) if step + 1 < n_reports]
+    after = ", ".join(map(str, judged)) or "no report"
+    return f"{name}: of {counted(n_reports, 'report')} a trial is judged after {after}"
+
+
+def _say_settings(console: CommandConsole, settings: dict[str, str]) -> None:
+    width = max(map(len, settings))
+    for name, text in settings.items():
+        console.say(f"{name:{width}}  {fit_line(text, 300)}")
+
+
+# --- the data -------------------------------------------------------------------------------------
+
+
+def _say_data(console: CommandConsole, prepared: PreparedStudy, columns: Sequence[Any]) -> None:
+    for note in prepared.notes:
+        console.say(fit_line(note))
+    if columns:
+        rows = [(fit_line(r.name), r.kind, fit_line(r.why), str(r.n_features)) for r in columns]
+        console.table(COLUMN_HEADS, rows, n_left=3)
+
+
+# --- devices and time -----------------------------------------------------------------------------
+
+
+def _say_devices(
+    console: CommandConsole, reading: DeviceReading, sizes: Sequence[SizeOutlook]
+) -> None:
+    for device in reading.devices:
+        free, total = gib_text(device.free_bytes), gib_text(device.total_bytes)
+        console.say(f"{device.name}: {free} of {total} free")
+    for size in sizes:
+        console.say(f"{size.name}: {params_text(size.params)}", "dim")
+    rows = [
+        (
+            size.name,
+            "unknown" if size.memory_bytes is None else size_text(size.memory_bytes, 1024),
+            KNOWN_BY.get(size.source, size.source.value),
+            str(size.n_at_once),
+        )
+        for size in sizes
+    ]
+    console.table(SIZE_HEADS, rows, n_left=3)
+    for limit in dict.fromkeys(size.limit for size in sizes):
+        console.say(f"no more at once: {limit}", "dim")
+
+
+def _time_text(
+    prepared: PreparedStudy, sizes: Sequence[SizeOutlook], time: TimeOutlook | None
+) -> str:
+    if time is not None:
+        return (
+            f"about {duration_text(time.seconds)} for {counted(time.n_left, 'trial')} more, "
+            f"{time.n_at_once} at once, {time.trial_seconds:.3g} s each ({time.known_by})"
+        )
+    how = "measure=true times some steps"
+    if prepared.config.objective.kind in (ObjectiveKind.command, ObjectiveKind.outside):
+        how = "run one first: n_trials=1"
+    return f"how long a trial takes is not known before one has run; {how}"
+
+
+def _answer(
+    prepared: PreparedStudy,
+    settings: dict[str, str],
+    sizes: Sequence[SizeOutlook],
+    time: TimeOutlook | None,
+) -> dict[str, Any]:
+    dataset = prepared.dataset
+    return {
+        "settings": settings,
+        "notes": list(prepared.notes),
+        "columns": [] if dataset is None else list(dataset.column_rows),
+        "sizes": [
+            {
+                "name": size.name,
+                "params": dict(size.params),
+                "memory_bytes": size.memory_bytes,
+                "known_by": size.source.value,
+                "at_once": size.n_at_once,
+                "limit": size.limit,
+            }
+            for size in sizes
+        ],
+        "time": None if time is None else asdict(replace(time)) | {"seconds": time.seconds},
+    }
