@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from automl.config.checks import check_positive, check_setting, checker, is_count, parse_bytes
+from automl.config.setting import setting
 
 
 class SurveyKind(enum.Enum):
@@ -20,23 +21,23 @@ class SurveyKind(enum.Enum):
 class AdmissionConfig:
     """The rules by which a trial may start: memory, and numbers of trials and devices."""
 
-    request: str | None = None
+    request: str | None = setting("some", None)
     """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
-    headroom: str = "256MiB"
+    headroom: str = setting("few", "256MiB")
     """Memory kept free on every device."""
-    devices_per_trial: int = 1
+    devices_per_trial: int = setting("some", 1)
     """Number of GPUs that each trial gets, all at once; on the host a trial has the host. More than
     1 is only for a user's function, which finds them in `trial.devices`."""
-    survey: SurveyKind = SurveyKind.auto
+    survey: SurveyKind = setting("few", SurveyKind.auto)
     """Whether a user's objective or network is run once on fake tensors, to see what memory its
     trials will take of a GPU; auto: where nothing is declared."""
-    max_concurrent_trials: int | None = None
+    max_concurrent_trials: int | None = setting("some", None)
     """Largest number of trials at once over all devices; none: as many as fit, on the host one per
     core."""
-    max_trials_per_device: int | None = None
+    max_trials_per_device: int | None = setting("some", None)
     """Largest number of trials at once on one GPU, however much memory is left of it; none: as many
     as are faster together, which is found from their pace, at most 16."""
-    lookahead: Any = "auto"
+    lookahead: Any = setting("few", "auto")
     """Number of trials behind the first waiting one that may start before it, where that does not
     delay it. auto: 4 for samplers that learn, else 16; 0: none."""
 
@@ -80,7 +81,7 @@ DEVICE_WORDS = ("auto", "cpu", "gpu", "all", "nvml")
 class DevicesConfig:
     """The devices that trials may use."""
 
-    only: Any = "auto"
+    only: Any = setting("some", "auto")
     """The devices to use. auto: the GPUs that NVML and torch both see, and the CPU for trials of
     the built-in network that end first there; without a GPU the CPU. cpu. gpu: GPUs alone. all: the
     CPU for a function or network of yours, too. Or GPUs, one or a list: numbers in CUDA's order,
@@ -128,20 +129,20 @@ class ExecutionKind(enum.Enum):
 class ExecutionConfig:
     """The thread, process or node in which trials run, and the limits of their time."""
 
-    kind: ExecutionKind = ExecutionKind.workers
+    kind: ExecutionKind = setting("nobody", ExecutionKind.workers)
     """inline: a thread of the sweep. workers: processes of this machine. ray: nodes of a cluster.
     """
-    pack: Any = "auto"
+    pack: Any = setting("few", "auto")
     """Small trials of one shape train as one batched model: auto, off, or the most in a pack."""
-    threads_per_trial: int = 1
+    threads_per_trial: int = setting("some", 1)
     """Number of torch's threads in a trial; by default as many trials run at once as the cores then
     allow."""
-    trial_timeout_seconds: float | None = None
+    trial_timeout_seconds: float | None = setting("some", None)
     """A trial that takes longer has failed; others of its pack go on alone (not inline); none: no
     limit."""
-    silence_timeout_seconds: float | None = None
+    silence_timeout_seconds: float | None = setting("some", None)
     """A trial that reports nothing for so long has failed (not inline); none: no limit."""
-    recycle_after_trials: int = 1000
+    recycle_after_trials: int = setting("few", 1000)
     """A worker process is replaced after this many trials."""
 
     def __post_init__(self) -> None:
@@ -179,15 +180,15 @@ def is_host_and_port(address: str) -> bool:
 class RayConfig:
     """The Ray cluster that trains, and its use (`execution=ray`)."""
 
-    address: str = AUTO_ADDRESS
+    address: str = setting("some", AUTO_ADDRESS)
     """auto: the cluster that this machine is a node of; local: a new one on this machine, for as
     long as the sweep; or HOST:PORT of a cluster's head."""
 
-    claim: bool = False
+    claim: bool = setting("some", False)
     """true: other jobs use the cluster, too; the sweep reserves whole GPUs and CPUs in Ray while it
     needs them, and trials go nowhere else. false: the whole cluster is the sweep's."""
 
-    max_code: str = "100MiB"
+    max_code: str = setting("option", "100MiB")
     """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""
 
     def __post_init__(self) -> None:
