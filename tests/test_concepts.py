@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from automl.cli.config_keys import OPTIONS_BY_CLASS
+from automl.cli.config_keys import OPTIONS_BY_CLASS, all_config_keys
 from automl.cli.short_words import SHORT_WORDS
 from automl.config import Config
 from automl.config.setting import Who, settings_of
@@ -23,6 +23,12 @@ SAME_MEANING = {
     "kind": "the option of the group, which nobody types",
 }
 """Last words that several keys have, each with the one meaning that it has in all of them."""
+
+
+def test_each_setting_says_who_changes_it() -> None:
+    options = {*OPTIONS_BY_CLASS}
+    keys = {key for key in all_config_keys() if "." in key and key.partition(".")[0] not in options}
+    assert keys == {*SETTINGS}
 
 
 @pytest.mark.parametrize("who", BUDGET)

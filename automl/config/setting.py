@@ -32,4 +32,5 @@ def settings_of(config: type) -> Iterator[tuple[str, Who]]:
     for section in fields(config):
         hint = hints[section.name]
         for key in fields(hint) if is_dataclass(hint) and isinstance(hint, type) else ():
-            yield f"{section.name}.{key.name}", key.metadata["who"]
+            if "who" in key.metadata:
+                yield f"{section.name}.{key.name}", key.metadata["who"]

@@ -111,7 +111,7 @@ class StudyConfig:
     checkpoint_copies: str | None = setting("few", None)
     """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
-    copy: bool | None = setting("nobody", field(default=None, metadata=NO_SETTING))
+    copy: bool | None = field(default=None, metadata=NO_SETTING)
     """The argument `copy` of the command: the folder was moved (false) or copied (true: a study of
     its own); none: it is not given."""
     relative_to: str | None = setting("nobody", None)
