@@ -71,9 +71,9 @@ class StudyConfig:
     """The study: its name, its goal, its end, and the places where it is kept."""
 
     name: str | None = setting("all", None)
-    """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
+    """Letters, digits, `.`, `_`, `-`; auto: a new study with a made-up name."""
     n_trials: int | None = setting("all", None)
-    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or,
+    """Trials of the study in all, over every sweep; failed and pruned ones count. auto: 20, or,
     with model=auto on a table (data=csv) and a time limit, as many as it allows."""
     timeout_seconds: float | None = setting("all", None)
     """No new trials start after this many seconds of one sweep, its loading included. If trials
@@ -87,7 +87,7 @@ class StudyConfig:
     first one leads: it chooses the report of a trial that counts."""
     direction: Any = setting("some", None)
     """Whether small or large values of the metric are good: minimize or maximize; for several
-    metrics a list in their order, or by name {val_auc: maximize}. none: by the name of a metric of
+    metrics a list in their order, or by name {val_auc: maximize}. auto: by the name of a metric of
     the built-in training (val_auc: maximize), else minimize."""
     constraints: dict[str, Any] = setting("some", factory=dict)
     """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials

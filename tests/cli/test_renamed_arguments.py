@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from automl.cli.arguments import parse_command_line
-from automl.config.renamed import ARGUMENTS, rename_stored
+from automl.config.renamed import ARGUMENTS, drop_arguments
 from automl.errors import ConfigError
 
 LINES = [
@@ -121,7 +121,8 @@ def test_a_stored_study_has_no_arguments() -> None:
     }
     before = own | sections | {"which": "trial:3", "warm": False, "watch": False, "undo": False}
     before["study"] = {"name": "a", "copy": None, "new_name": None}
-    assert rename_stored(before) == own
+    assert drop_arguments(before) == own
+    assert drop_arguments(own) == own
 
 
 def test_the_studies_of_before_have_arguments_among_their_settings() -> None:
