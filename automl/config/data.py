@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from automl.config.checks import check_setting, checker, is_count, is_function_target
+from automl.config.checks import check_setting, checker, is_count, is_function_target, is_none
 
 
 class DataKind(enum.Enum):
@@ -121,15 +121,15 @@ class DataConfig:
     """The rows that no sweep ever sees: a separate table, FILE; a share of the rows of `path`, such
     as 0.2; or none. auto: none with model=auto on a table (data=csv), else 0.2."""
     validation_fraction: float | None = None
-    """Share of the rows that choose among trials. null: 0.1 where data.folds=auto makes no folds,
+    """Share of the rows that choose among trials. auto: 0.1 where data.folds=auto makes no folds,
     there being more than 20,000 rows, else 0.2."""
     split_seed: int = 0
     """Seed of the split into parts and folds."""
     folds: Any = None
     """Number of models that a trial trains, each judged by rows that it never saw, so that all rows
     but the test part train and judge; 1: one, judged by the validation part; auto: 5, from three
-    divisions of the rows below 1,000, and 1 above 20,000. null: auto with model=auto on a table
-    (data=csv), except with data.sweep_rows, else 1."""
+    divisions of the rows below 1,000, and 1 above 20,000. Where it is not given: auto with
+    model=auto on a table (data=csv), except with data.sweep_rows, else 1."""
     group: str | None = None
     """Column that says which rows belong together (a patient, a shop): all rows of a group are in
     one part, or fold. It is not learned from."""
@@ -167,7 +167,7 @@ class DataConfig:
             held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
-        self.combine = "none" if self.combine in (None, False, "off") else self.combine
+        self.combine = "none" if is_none(self.combine) else self.combine
         rule = 'must be auto, none, or a list of pairs such as ["price / area", "town & month"].'
         named = self.combine in ("auto", "none")
         is_list = isinstance(self.combine, Sequence) and all(

@@ -8,12 +8,20 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.config.checks import check_positive, check_setting, checker, is_count, parse_bytes
+from automl.config.checks import (
+    check_positive,
+    check_setting,
+    checker,
+    is_count,
+    is_none,
+    parse_bytes,
+)
 
 
 class SurveyKind(enum.Enum):
     auto = "auto"
-    off = "off"
+    none = "none"
+    off = "none"  # its name in earlier versions
 
 
 @dataclass
@@ -21,7 +29,7 @@ class AdmissionConfig:
     """The rules by which a trial may start: memory, and numbers of trials and devices."""
 
     request: str | None = None
-    """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
+    """Memory that each trial takes on its device, such as 3GiB; auto: estimated."""
     headroom: str = "256MiB"
     """Memory kept free on every device."""
     devices_per_trial: int = 1
@@ -31,14 +39,14 @@ class AdmissionConfig:
     """Whether a user's objective or network is run once on fake tensors, to see what memory its
     trials will take of a GPU; auto: where nothing is declared."""
     max_concurrent_trials: int | None = None
-    """Largest number of trials at once over all devices; none: as many as fit, on the host one per
+    """Largest number of trials at once over all devices; auto: as many as fit, on the host one per
     core."""
     max_trials_per_device: int | None = None
-    """Largest number of trials at once on one GPU, however much memory is left of it; none: as many
+    """Largest number of trials at once on one GPU, however much memory is left of it; auto: as many
     as are faster together, which is found from their pace, at most 16."""
     lookahead: Any = "auto"
     """Number of trials behind the first waiting one that may start before it, where that does not
-    delay it. auto: 4 for samplers that learn, else 16; 0: none."""
+    delay it. auto: 4 for samplers that learn, else 16; none: no trial."""
     stale_seconds: float = 5.0
     """A reading of devices older than this admits no trial."""
 
@@ -50,8 +58,9 @@ class AdmissionConfig:
         for name in ("devices_per_trial", "max_concurrent_trials", "max_trials_per_device"):
             value = getattr(self, name)
             check(name, value is None or value >= 1, "must be at least 1.")
+        self.lookahead = 0 if is_none(self.lookahead) else self.lookahead
         is_number = self.lookahead == "auto" or is_count(self.lookahead, 0)
-        check("lookahead", is_number, "must be auto or a whole number, 0 for none.")
+        check("lookahead", is_number, "must be auto, none or a whole number.")
         check_positive("admission.stale_seconds", self.stale_seconds)
 
     @property
@@ -138,7 +147,7 @@ class ExecutionConfig:
     """inline: a thread of the sweep. workers: processes of this machine. ray: nodes of a cluster.
     """
     pack: Any = "auto"
-    """Small trials of one shape train as one batched model: auto, off, or the most in a pack."""
+    """Small trials of one shape train as one batched model: auto, none, or the most in a pack."""
     threads_per_trial: int = 1
     """Number of torch's threads in a trial; by default as many trials run at once as the cores then
     allow."""
@@ -153,11 +162,11 @@ class ExecutionConfig:
     """A worker process is replaced when its memory has grown by this much and stays so."""
 
     def __post_init__(self) -> None:
-        if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
-            self.pack = "off"
+        if is_none(self.pack) or self.pack == 1:
+            self.pack = "none"
         check = checker("execution", self)
-        rule = "must be auto, off, or the most trials in a pack (a whole number from 2)."
-        check("pack", self.pack in ("auto", "off") or is_count(self.pack, 2), rule)
+        rule = "must be auto, none, or the most trials in a pack (a whole number from 2)."
+        check("pack", self.pack in ("auto", "none") or is_count(self.pack, 2), rule)
         for name in ("threads_per_trial", "recycle_after_trials"):
             check(name, getattr(self, name) >= 1, "must be ≥ 1.")
         for name in ("trial_timeout_seconds", "silence_timeout_seconds"):

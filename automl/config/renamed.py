@@ -11,15 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from automl.config.checks import is_none
 from automl.config.data import DataRule
 from automl.errors import ConfigError
-
-_NONE_TEXTS = ("", "null", "none", "off", "false")
-
-
-def is_none(value: object) -> bool:
-    """Return whether a stored value, or a text of a command line, is a spelling of `none`."""
-    return value is None or str(value).lower() in _NONE_TEXTS
 
 
 @dataclass(frozen=True)

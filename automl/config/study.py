@@ -70,9 +70,9 @@ class StudyConfig:
     """The study: its name, its goal, its end, and the places where it is kept."""
 
     name: str | None = None
-    """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
+    """Letters, digits, `.`, `_`, `-`; auto: a new study with a made-up name."""
     n_trials: int | None = None
-    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or,
+    """Trials of the study in all, over every sweep; failed and pruned ones count. auto: 20, or,
     with model=auto on a table (data=csv) and a time limit, as many as it allows."""
     timeout_seconds: float | None = None
     """No new trials start after this many seconds of one sweep, its loading included. If trials
@@ -86,7 +86,7 @@ class StudyConfig:
     first one leads: it chooses the report of a trial that counts."""
     direction: Any = None
     """Whether small or large values of the metric are good: minimize or maximize; for several
-    metrics a list in their order, or by name {val_auc: maximize}. none: by the name of a metric of
+    metrics a list in their order, or by name {val_auc: maximize}. auto: by the name of a metric of
     the built-in training (val_auc: maximize), else minimize."""
     constraints: dict[str, Any] = field(default_factory=dict)
     """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials

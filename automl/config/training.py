@@ -27,9 +27,9 @@ class TrainingConfig:
     """The built-in training: its length, precision, learning rate, loss and checkpoints."""
 
     epochs: int | None = 20
-    """Passes over the training part; null: as many as the family takes by itself, a network up to
+    """Passes over the training part; auto: as many as the family takes by itself, a network up to
     200 with `patience_steps=1000`, others 20. If nobody sets it, `model=auto` and `model=tabm` get
-    null (`cli/schemas.py`)."""
+    auto (`cli/schemas.py`)."""
     precision: Precision = Precision.float32
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space takes precedence, as for the other settings down to `accumulate_steps`.
@@ -63,7 +63,7 @@ class TrainingConfig:
         check = checker("training", self)
         for name in ("epochs", "patience_epochs", "patience_steps"):
             value = getattr(self, name)
-            check(name, value is None or value >= 1, "must be at least 1, or null.")
+            check(name, value is None or value >= 1, "must be at least 1.")
         check("ema_decay", 0 <= self.ema_decay < 1, "must be from 0 (no average) to below 1.")
         check("accumulate_steps", self.accumulate_steps >= 1, "must be at least 1.")
         is_loss = self.loss_name in LOSSES or is_function_target(self.loss)
