@@ -215,7 +215,6 @@ class PreparedStudy:
         return AdmissionLimits(
             max_concurrent_trials=admission.max_concurrent_trials,
             headroom_bytes=admission.headroom_bytes,
-            stale_seconds=admission.stale_seconds,
             max_per_gpu=admission.max_trials_per_device or MAX_PER_GPU,
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,
