@@ -17,21 +17,14 @@ from typing import Any
 from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import keys_named
 from automl.cli.schemas import register_space
+from automl.cli.short_words import SHORT_WORDS
 from automl.cli.space_overrides import is_call, override_text
 from automl.config.checks import parse_seconds
 from automl.errors import ConfigError
 
-SETTINGS: Mapping[str, str] = {
-    "n_trials": "study.n_trials",
-    "timeout": "study.timeout_seconds",
-    "metric": "study.metric",
-    "direction": "study.direction",
-    "seed": "study.seed",
-    "epochs": "training.epochs",
-    "sampler": "sampler",
-    "pruner": "pruner",
-}
-"""The setting that a keyword argument stands for."""
+_ARGUMENTS = ["n_trials", "timeout", "metric", "direction", "seed", "epochs", "sampler", "pruner"]
+SETTINGS: Mapping[str, str] = {word: SHORT_WORDS[word] for word in _ARGUMENTS}
+"""The setting that a keyword argument stands for, as the same word does on a line."""
 FORMER_ARGUMENTS = {"timeout_seconds": "timeout"}
 """Keyword arguments of earlier versions, and the present ones. They are taken for ever."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
