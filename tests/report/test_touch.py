@@ -165,3 +165,16 @@ def test_an_axis_is_moved_turned_and_left_out(page: sync_api.Page) -> None:
     } == {1}
     page.get_by_role("button", name="show width").click()
     assert places("width") == before["width"]
+
+
+def test_any_two_params_are_drawn_together(page: sync_api.Page) -> None:
+    picture = page.locator("svg.pair")
+    assert picture.get_attribute("aria-label") == "val_loss by lr and width"
+    dots = picture.locator(".dots.value")
+    numbers = " ".join(dots.evaluate_all("all => all.map((one) => one.dataset.n)")).split()
+    assert sorted(map(int, numbers)) == [*range(60)]
+    page.get_by_label("param to the right").select_option("width")
+    assert picture.get_attribute("aria-label") == "val_loss by width and width"
+    page.locator("input[aria-label='filter trial']").fill("<10")
+    paths = dots.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+    assert sum(path.count("M") for path in paths if path != "M0 0") == 10
