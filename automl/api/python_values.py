@@ -22,9 +22,6 @@ from automl.cli.space_overrides import is_call, override_text
 from automl.config.checks import parse_seconds
 from automl.errors import ConfigError
 
-_ARGUMENTS = ["n_trials", "timeout", "metric", "direction", "seed", "epochs", "sampler", "pruner"]
-SETTINGS: Mapping[str, str] = {word: SHORT_WORDS[word] for word in _ARGUMENTS}
-"""The setting that a keyword argument stands for, as the same word does on a line."""
 FORMER_ARGUMENTS = {"timeout_seconds": "timeout"}
 """Keyword arguments of earlier versions, and the present ones. They are taken for ever."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -61,15 +58,15 @@ def lines_of_settings(arguments: Mapping[str, object]) -> list[str]:
 
 def _setting_line(argument: str, value: object) -> str:
     if argument == "timeout" and value != "none":
-        return _line(SETTINGS[argument], parse_seconds(argument, value))
+        return _line(SHORT_WORDS[argument], parse_seconds(argument, value))
     if argument in ("metric", "direction") and isinstance(value, list | tuple | Mapping):
         plain = dict(value) if isinstance(value, Mapping) else list(value)
-        return f"{SETTINGS[argument]}={override_text(plain)}"
+        return f"{SHORT_WORDS[argument]}={override_text(plain)}"
     if argument in _EXAMPLES and not isinstance(value, str):
         raise ConfigError(
             f"{argument}={value!r}: must be a text, such as {argument}={_EXAMPLES[argument]!r}."
         )
-    return _line(SETTINGS[argument], value)
+    return _line(SHORT_WORDS[argument], value)
 
 
 _EXAMPLES = {"metric": "accuracy", "direction": "maximize", "sampler": "tpe", "pruner": "median"}
