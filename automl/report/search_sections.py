@@ -164,7 +164,7 @@ def _distribution_chart(data: StudyData, axis: Axis) -> str:
     is_low_good = metric.direction is Direction.minimize
     chart = Chart(f"distribution of {metric.name}", x=axis, y=Axis(0.0, 1.0))
     meaning = "at most" if is_low_good else "at least"
-    chart.draw_axes(short_text(metric.name, 30), f"share of trials with {meaning} this value")
+    chart.draw_axes(f"{short_text(metric.name, 30)} {meaning}", "share of trials")
     for state in (TrialState.PRUNED, TrialState.FINISHED):
         values = [t.value or 0.0 for t in data.valued if t.state is state]
         ordered = sorted(values, reverse=not is_low_good)
