@@ -29,6 +29,8 @@ MIN_DISTRIBUTION = 10
 N_CURVES = 300
 """Largest number of learning curves that are drawn; the best trials come first."""
 MAX_CURVE_POINTS = 60
+MAX_TIPS = 100
+"""More curves have no text of their own: the page's script tells their trials."""
 N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
 
@@ -199,7 +201,8 @@ def curves_section(data: StudyData) -> ReportSection | None:
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:
-            chart.add_line(points, "curve", f"trial {number}", number)
+            tip = f"trial {number}" if len(shown) <= MAX_TIPS else ""
+            chart.add_line(points, "curve", tip, number)
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
     chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:

@@ -204,7 +204,7 @@ class Chart:
         do. With a `trial` the page's script shows which it is."""
         if not points:
             return
-        path = "M" + "L".join(f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, y in points)
+        path = "M" + "L".join(f"{self.x_at(x):.0f} {self._line_y(y):.1f}" for x, y in points)
         if len(points) == 1:
             path += "h.1"
         self._add_clipped(path, css, tip, _numbered(() if trial is None else (trial,)))
