@@ -233,7 +233,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
         "curves",
         "Learning curves",
         tuple(sentences),
-        (chart.svg("wide"),),
+        (chart.svg("wide curves", chart.frame),),
         (table,) if rows else (),
     )
 

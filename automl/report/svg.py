@@ -302,10 +302,18 @@ class Chart:
             title = f"<title>{escape(tip)}</title>" if tip else ""
             self.marks.append(f'<path class="{css}" d="{path}"{more}>{title}</path>')
 
-    def svg(self, css: str = "") -> str:
+    @property
+    def frame(self) -> str:
+        """The attributes by which the page's script turns places upwards into values."""
+        base, right = self.height - self.bottom, self.width - self.right
+        ends = f"{self.y.low!r} {self.y.high!r} {self.top} {base} {self.left} {right}"
+        return f' data-frame="{ends}" data-log="{self.y.is_log:d}"'
+
+    def svg(self, css: str = "", more: str = "") -> str:
+        """Return the picture; `more` are further attributes."""
         return (
             f'<svg class="{css}" viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'aria-label="{escape(self.title)}">{"".join(self.marks)}</svg>'
+            f'aria-label="{escape(self.title)}"{more}>{"".join(self.marks)}</svg>'
         )
 
 

@@ -184,3 +184,23 @@ def test_any_two_params_are_drawn_together(page: Page) -> None:
     page.locator("input[aria-label='filter trial']").fill("<10")
     paths = dots.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
     assert sum(path.count("M") for path in paths if path != "M0 0") == 10
+
+
+def test_the_curves_have_a_logarithmic_axis_by_a_switch(page: Page) -> None:
+    curve = page.locator("#curves path.curve.winner")
+    is_log = page.locator("svg.curves").get_attribute("data-log") == "1"
+    before = curve.get_attribute("d")
+    assert before is not None
+    switch = page.get_by_label("logarithmic axis")
+    assert switch.is_checked() == is_log
+    switch.set_checked(not is_log)
+    changed = curve.get_attribute("d")
+    assert changed is not None
+    assert changed != before
+    switch.set_checked(is_log)
+    again = curve.get_attribute("d")
+    assert again is not None
+    pairs = zip(re.findall(r"[\d.]+", before), re.findall(r"[\d.]+", again), strict=True)
+    assert all(abs(float(a) - float(b)) < 1 for a, b in pairs), "there and back"
+    labels = page.locator("svg.curves text[text-anchor=end]").all_inner_texts()
+    assert len(labels) >= 3
