@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from automl.cli.command_arguments import split_arguments
-from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
+from automl.cli.command_arguments import choose_entry, split_arguments
+from automl.cli.command_registry import (
+    COMMANDS,
+    DEFAULT_COMMAND,
+    LISTED_COMMANDS,
+    MULTIRUN,
+    closest_word,
+)
 from automl.cli.option_keys import refuse_kinds
 from automl.cli.short_words import expand_short_words, name_bare_words
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
@@ -60,7 +66,8 @@ class _Parser(argparse.ArgumentParser):
 def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
     """Return the line of a command with these words, as a call from Python gives them. Raises
     ConfigError."""
-    arguments, overrides = split_arguments(command, replace_old_keys(words))
+    command, words = choose_entry(command, replace_old_keys(words))
+    arguments, overrides = split_arguments(command, words)
     return CommandLine(command, tuple(expand_short_words(overrides)), tuple(arguments))
 
 
@@ -86,7 +93,12 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     if parsed.yes:
         parsed.overrides.append("yes=true")
     _refuse_missing_values(parsed.overrides)
+    if COMMANDS[command].written_now and not parsed.json:
+        sys.stderr.write(
+            f"automl: {command} is now written: automl {COMMANDS[command].written_now}\n"
+        )
     named = name_bare_words(COMMANDS[command], parsed.overrides)
+    command, named = choose_entry(command, named)
     arguments, overrides = split_arguments(command, named)
     overrides = expand_short_words(overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
@@ -144,7 +156,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
             )
         raise ConfigError(
             f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
-            f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
+            f"Commands: {', '.join(LISTED_COMMANDS)}. Settings are written key=value."
         )
     return word, argv[1:]
 

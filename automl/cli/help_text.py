@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from automl.cli.command_registry import COMMANDS, conf_dir, default_options
+from automl.cli.command_registry import LISTED_COMMANDS, conf_dir, default_options
 from automl.config import Config
 from automl.models.family import load_families
 
@@ -70,7 +70,7 @@ def help_text(config_dir: str | None) -> str:
     """Return the whole text of `--help`; `config_dir` holds options besides those of `conf/`."""
     sections = (
         HEAD,
-        "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in COMMANDS.values()),
+        "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in LISTED_COMMANDS.values()),
         GROUPS + "".join(_groups(config_dir)),
         "Keys used most (KEY=VALUE; --cfg job prints all)\n" + "".join(_keys()),
         TAIL,
