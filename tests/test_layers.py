@@ -472,8 +472,8 @@ assert found.devices == (gpu,)
 """
 SHOW_DEVICES = """
 from automl.commands.devices import read_device_accounts
-from automl.config import DevicesConfig, DevicesKind
-config.devices = DevicesConfig(kind=DevicesKind.host)
+from automl.config import DevicesConfig
+config.devices = DevicesConfig("cpu")
 assert read_device_accounts(config)
 """
 

@@ -17,21 +17,11 @@ from typing import Any
 from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import keys_named
 from automl.cli.schemas import register_space
+from automl.cli.short_words import SHORT_WORDS
 from automl.cli.space_overrides import is_call, override_text
 from automl.config.checks import parse_seconds
 from automl.errors import ConfigError
 
-SETTINGS: Mapping[str, str] = {
-    "n_trials": "study.n_trials",
-    "timeout": "study.timeout_seconds",
-    "metric": "study.metric",
-    "direction": "study.direction",
-    "seed": "study.seed",
-    "epochs": "training.epochs",
-    "sampler": "sampler",
-    "pruner": "pruner",
-}
-"""The setting that a keyword argument stands for."""
 FORMER_ARGUMENTS = {"timeout_seconds": "timeout"}
 """Keyword arguments of earlier versions, and the present ones. They are taken for ever."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -68,15 +58,15 @@ def lines_of_settings(arguments: Mapping[str, object]) -> list[str]:
 
 def _setting_line(argument: str, value: object) -> str:
     if argument == "timeout" and value != "none":
-        return _line(SETTINGS[argument], parse_seconds(argument, value))
+        return _line(SHORT_WORDS[argument], parse_seconds(argument, value))
     if argument in ("metric", "direction") and isinstance(value, list | tuple | Mapping):
         plain = dict(value) if isinstance(value, Mapping) else list(value)
-        return f"{SETTINGS[argument]}={override_text(plain)}"
+        return f"{SHORT_WORDS[argument]}={override_text(plain)}"
     if argument in _EXAMPLES and not isinstance(value, str):
         raise ConfigError(
             f"{argument}={value!r}: must be a text, such as {argument}={_EXAMPLES[argument]!r}."
         )
-    return _line(SETTINGS[argument], value)
+    return _line(SHORT_WORDS[argument], value)
 
 
 _EXAMPLES = {"metric": "accuracy", "direction": "maximize", "sampler": "tpe", "pruner": "median"}

@@ -23,7 +23,6 @@ from automl.api.pickled_function import (
     pickle_size_notes,
 )
 from automl.api.python_values import (
-    SETTINGS,
     lines_of,
     lines_of_settings,
     store_space,
@@ -33,6 +32,7 @@ from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.cli.base import find_studies_folder
 from automl.cli.compose import ComposedConfig
 from automl.cli.hydra_application import application_study_name
+from automl.cli.short_words import SHORT_WORDS
 from automl.cli.space_overrides import is_about_space, override_text
 from automl.config import ExecutionKind
 from automl.errors import AutoMLError, ConfigError, TrialsLeftBehindError
@@ -106,7 +106,8 @@ def sweep(
     arguments = take_former(sweep, arguments, others)
     typed_overrides = lines_of(overrides)
     _check_once(
-        typed_overrides, {"study.name": name} | {SETTINGS[key]: arguments[key] for key in arguments}
+        typed_overrides,
+        {"study.name": name} | {SHORT_WORDS[key]: arguments[key] for key in arguments},
     )
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective_overrides(function, application)

@@ -83,7 +83,7 @@ _PLAIN_OPTION = re.compile(r"[A-Za-z][\w.-]*")
 @functools.cache
 def config_groups() -> tuple[str, ...]:
     """Return the groups of `conf/`, in the order of the fields of `Config`."""
-    names = {path.name for path in conf_dir().iterdir() if path.is_dir()}
+    names = {path.name for path in conf_dir().iterdir() if [*path.glob("*.yaml")]}
     return tuple(key for key in config_keys(Config) if key in names)
 
 

@@ -119,7 +119,7 @@ def shown_default(known: Field[Any]) -> str:
         return known.default.name
     if isinstance(known.default, bool):
         return str(known.default).lower()
-    return "none" if known.default is None else str(known.default)
+    return "none" if known.default is None else str(known.default) or '""'
 
 
 def class_docstrings(cls: type) -> dict[str, str]:

@@ -154,7 +154,7 @@ def _advise_device(
     best = _fastest_device(rows, machine)
     on_host = best[0].device.on_host
     return _AdvisedOverride(
-        f"devices={'host' if on_host else 'auto'}",
+        f"devices.only={'cpu' if on_host else 'auto'}",
         f"the {best[0].device.name} gets more done than the others, where a GPU is counted with "
         "one trial at a time",
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.config.checks import check_positive, checker, is_count, parse_bytes
+from automl.config.checks import check_positive, check_setting, checker, is_count, parse_bytes
 
 
 class SurveyKind(enum.Enum):
@@ -75,30 +75,56 @@ class ChooseDevice(enum.Enum):
     all = "all"
 
 
+DEVICE_WORDS = ("auto", "cpu", "gpu", "all", "nvml")
+"""The words of `devices.only`, beside the names of GPUs."""
+
+
 @dataclass
 class DevicesConfig:
     """The devices that trials may use, and the time between readings of them."""
 
-    kind: DevicesKind = DevicesKind.auto
-    """auto: the GPUs that both NVML and torch see, else the host; nvml: the GPUs that NVML sees."""
-    only: Any = field(default_factory=list)
-    """The GPUs to use: numbers in CUDA's order, UUIDs or their beginnings, one or a list; empty:
-    all."""
-    choose: ChooseDevice = ChooseDevice.auto
-    """The devices that a trial may go to where there are GPUs. auto: the built-in network also to
-    the CPU, where it ends first there; gpu: GPUs alone; all: a function or network of yours, too.
-    """
+    only: Any = "auto"
+    """The devices to use. auto: the GPUs that NVML and torch both see, and the CPU for trials of
+    the built-in network that end first there; without a GPU the CPU. cpu. gpu: GPUs alone. all: the
+    CPU for a function or network of yours, too. Or GPUs, one or a list: numbers in CUDA's order,
+    UUIDs or their beginnings. nvml: GPUs without asking torch; [nvml,0] names one of them."""
     interval_seconds: float = 0.5
     """Time from one reading to the next."""
 
     def __post_init__(self) -> None:
-        names = self.only if isinstance(self.only, list | tuple) else [self.only]
-        self.only = ["" if name is None else str(name) for name in names]
+        given = self.only if isinstance(self.only, list | tuple) else [self.only]
+        words = ["" if name is None else str(name) for name in given] or ["auto"]
+        kept = [word for word in words if word != "auto"] or ["auto"]
+        self.only = kept[0] if len(kept) == 1 else kept
+        rule = "cpu stands alone; of gpu and all one is given."
+        is_one = {"gpu", "all"} - {*kept} and ("cpu" not in kept or kept == ["cpu"])
+        check_setting(bool(is_one), "devices.only", self.only, rule)
         check_positive("devices.interval_seconds", self.interval_seconds)
+
+    @property
+    def _words(self) -> list[str]:
+        return [self.only] if isinstance(self.only, str) else self.only
+
+    @property
+    def kind(self) -> DevicesKind:
+        """Return the way in which devices are found."""
+        if "cpu" in self._words:
+            return DevicesKind.host
+        return DevicesKind.nvml if "nvml" in self._words else DevicesKind.auto
+
+    @property
+    def choose(self) -> ChooseDevice:
+        """Return the devices that a trial may go to where there are GPUs."""
+        chosen = [word for word in self._words if word in ("gpu", "all")]
+        return ChooseDevice[chosen[0]] if chosen else ChooseDevice.auto
+
+    @property
+    def names(self) -> list[str]:
+        """Return the numbers, UUIDs and beginnings of UUIDs of the GPUs to use; empty: all."""
+        return [word for word in self._words if word not in DEVICE_WORDS]
 
 
 class ExecutionKind(enum.Enum):
-    auto = "auto"
     inline = "inline"
     workers = "workers"
     ray = "ray"
@@ -108,9 +134,9 @@ class ExecutionKind(enum.Enum):
 class ExecutionConfig:
     """The thread, process or node in which trials run, and the limits of their time."""
 
-    kind: ExecutionKind = ExecutionKind.auto
+    kind: ExecutionKind = ExecutionKind.workers
     """inline: a thread of the sweep. workers: processes of this machine. ray: nodes of a cluster.
-    auto: workers."""
+    """
     pack: Any = "auto"
     """Small trials of one shape train as one batched model: auto, off, or the most in a pack."""
     threads_per_trial: int = 1
@@ -145,7 +171,7 @@ class ExecutionConfig:
     def on_this_machine(self) -> ExecutionConfig:
         """Return the settings with Ray replaced by workers, for commands that know no cluster."""
         on_ray = self.kind is ExecutionKind.ray
-        return replace(self, kind=ExecutionKind.auto) if on_ray else self
+        return replace(self, kind=ExecutionKind.workers) if on_ray else self
 
     @property
     def recycle_growth_bytes(self) -> int:

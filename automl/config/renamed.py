@@ -80,6 +80,25 @@ def _loss(loss: Any, quantile: Any) -> Any:
     return f"quantile:{quantile}" if is_used else loss
 
 
+def _devices(only: Any, group: Any, kind: Any, choose: Any) -> Any:
+    """Return the way to find devices, the choice among them, and the GPUs that are named."""
+    if (group, kind, choose) == (None, None, None):
+        return only
+    found = {"host": "cpu", "nvml": "nvml"}.get(str(kind if group is None else group))
+    if found == "cpu":
+        return "cpu"
+    chosen = None if choose is None or str(choose) == "auto" else str(choose)
+    names = str([] if only is None else only).strip("[] ").replace("'", "").replace('"', "")
+    named = [name for text in names.split(",") if (name := text.strip()) and name != "auto"]
+    words = [word for word in (found, chosen, *named) if word]
+    return words[0] if len(words) == 1 else words or "auto"
+
+
+def _execution(kind: Any) -> Any:
+    """Return the option or kind of today; `auto` was the workers."""
+    return "workers" if kind == "auto" else kind
+
+
 def _is_off(value: Any) -> bool:
     """Return whether a value is given and is `none`."""
     return value is not None and is_none(value)
@@ -90,6 +109,11 @@ MOVED: Sequence[MovedKey] = (
         "study.finish", ("study.finish", "study.ensemble", "study.refit", "study.plots"), _finish
     ),
     MovedKey("data.test", ("data.test", "data.test_path", "data.test_fraction"), _test),
+    MovedKey(
+        "devices.only", ("devices.only", "devices", "devices.kind", "devices.choose"), _devices
+    ),
+    MovedKey("execution", ("execution",), _execution),
+    MovedKey("execution.kind", ("execution.kind",), _execution),
     MovedKey("tracking.uri", ("tracking.uri", "tracking.store"), _uri),
     MovedKey("training.loss", ("training.loss", "training.quantile"), _loss),
     MovedKey("study.keep_best", ("tracking.keep_best",)),
@@ -171,7 +195,7 @@ DROPPED_ARGUMENTS: Sequence[DroppedKey] = (
     DroppedKey("evaluate.n_resamples", 1000, "Intervals are of 1000 bootstrap samples."),
     DroppedKey("refit.average", True, "training.ema_decay says how weights are averaged."),
     DroppedKey("refit.devices", "all", "A refit takes the devices that devices.only names."),
-    DroppedKey("predict.device", "auto", "devices=host has predict compute on the CPU."),
+    DroppedKey("predict.device", "auto", "devices.only=cpu has predict compute on the CPU."),
 )
 """Arguments of commands that have gone."""
 _SECTIONS = {
@@ -195,9 +219,11 @@ def rename_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     for row in (*MOVED, *ARGUMENTS):
         old_words = [word for word in renamed if _key(word) in row.old]
         given = {_key(word): word.partition("=")[2] for word in old_words}
-        if not given or set(given) == {row.key}:
+        if not given or (set(given) == {row.key} and row.value is None):
             continue
         value = row(given)
+        if given == {row.key: value}:
+            continue
         last = max(i for i, word in enumerate(renamed) if word in old_words)
         new = [] if value is None else [f"{row.key}={_text(value)}"]
         before, after = renamed[:last], renamed[last + 1 :]
@@ -212,7 +238,7 @@ def rename_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     renamed = dict(settings)
     for row in MOVED:
         given = {old: renamed[old] for old in row.old if old in renamed}
-        if not given or set(given) == {row.key}:
+        if not given:
             continue
         value = row(given)
         for old in given:

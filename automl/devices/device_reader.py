@@ -1,10 +1,10 @@
 """Opens the devices that a sweep uses, and reads them in one thread.
 
-devices=host   the machine
-devices=nvml   NVML's GPUs that CUDA_VISIBLE_DEVICES (or Slurm) shows and devices.only names
-devices=auto   NVML's GPUs that torch can use and devices.only names; the machine if there are none
+cpu    the machine
+nvml   NVML's GPUs that CUDA_VISIBLE_DEVICES (or Slurm) shows and devices.only names
+auto   NVML's GPUs that torch can use and devices.only names; the machine if there are none
 
-Where trials may also run on the CPU (`devices.choose`), the machine is read beside the GPUs.
+Where trials may also run on the CPU (`devices.only=all`), the machine is read beside the GPUs.
 
 `nvml.py` and `host.py` do the reading itself; `device_selection.py` interprets the settings.
 """
@@ -118,10 +118,13 @@ def open_device_reader(config: DevicesConfig, *, beside_gpus: bool = False) -> D
 def _open(config: DevicesConfig) -> DeviceReader:
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if config.kind is DevicesKind.nvml:
-        return _open_nvml(setting, config.only)
-    if config.kind is DevicesKind.auto and (reader := _open_auto(setting, config.only)) is not None:
+        return _open_nvml(setting, config.names)
+    if (
+        config.kind is DevicesKind.auto
+        and (reader := _open_auto(setting, config.names)) is not None
+    ):
         return reader
-    select_only(config.only, [HOST_UUID])
+    select_only(config.names, [HOST_UUID])
     return HostReader()
 
 
@@ -130,7 +133,7 @@ def _open_nvml(setting: str | None, wanted: Sequence[str]) -> NvmlReader:
         reader = NvmlReader()
     except NvmlMissingError as error:
         raise ConfigError(
-            f"devices=nvml: {error}. Use devices=auto or devices=host to train on the CPU."
+            f"devices.only=nvml: {error}. Use devices.only=cpu to train on the CPU."
         ) from error
     present = _job_devices(setting, reader)
     try:
@@ -154,7 +157,7 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
     except NoNvmlLibraryError:
         return None
     except NvmlMissingError as error:
-        log.warning("devices=auto: no GPU is used: %s", error)
+        log.warning("devices.only=auto: no GPU is used: %s", error)
         return None
     try:
         order = torch_gpu_uuids() if reader.gpus else ()
@@ -172,7 +175,7 @@ def _open_auto(setting: str | None, wanted: Sequence[str]) -> NvmlReader | None:
 def _cuda_order(setting: str | None, shown: Sequence[str], *, asked: bool) -> Sequence[str]:
     """Return the shown GPUs in CUDA's order, as far as it is known without torch; else empty.
 
-    Under devices=nvml torch is asked only if `devices.only` has numbers (`asked`).
+    Under devices.only=nvml torch is asked only if `devices.only` has numbers (`asked`).
     """
     is_list = setting is not None and setting.strip().upper().startswith(("GPU-", "MIG-"))
     if len(shown) == 1 or is_list or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
@@ -196,7 +199,7 @@ def _usable(
     usable = [uuid for uuid in present if any(is_same_device(uuid, t) for t in torch_sees)]
     if not usable:
         log.warning(
-            "devices=auto: torch can use none of the GPUs (%s), so the CPU trains",
+            "devices.only=auto: torch can use none of the GPUs (%s), so the CPU trains",
             ", ".join(f"{gpu.uuid} {gpu.name}" for gpu in reader.gpus),
         )
     return tuple(usable)
@@ -204,12 +207,10 @@ def _usable(
 
 def _nothing_shown(setting: str | None, present: Sequence[str]) -> str:
     if not present:
-        return (
-            "devices=nvml: NVML shows no GPU. Use devices=auto or devices=host to train on the CPU."
-        )
+        return "devices.only=nvml: NVML shows no GPU. Use devices.only=cpu to train on the CPU."
     return (
-        f"devices=nvml: CUDA_VISIBLE_DEVICES={setting!r} hides every GPU. Unset it, or use "
-        f"devices=host; there are {', '.join(present)}."
+        f"devices.only=nvml: CUDA_VISIBLE_DEVICES={setting!r} hides every GPU. Unset it, or use "
+        f"devices.only=cpu; there are {', '.join(present)}."
     )
 
 

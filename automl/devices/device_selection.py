@@ -118,8 +118,8 @@ def _by_number(setting: str, entries: Sequence[str], uuids: Sequence[str]) -> tu
     if numbers and (slices or len(numbers) < len(uuids)):
         raise ConfigError(
             f"CUDA_VISIBLE_DEVICES={setting}: its numbers count in CUDA's order, which NVML does "
-            f"not know, so that devices=nvml cannot tell which are meant. Name UUIDs in it, or "
-            f"choose with devices.only, or use devices=auto; there {_listed(uuids)}."
+            "not know, so that devices.only=nvml cannot tell which are meant. Name UUIDs in it or "
+            f"in devices.only, or use devices.only=auto; there {_listed(uuids)}."
         )
     return tuple(uuids) if numbers else ()  # with all GPUs the order makes no difference
 

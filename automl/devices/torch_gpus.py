@@ -19,7 +19,7 @@ TORCH_SECONDS = 120.0
 """How long torch may take to list its GPUs. Loading torch takes 1 to 10 s from a disk, and more
 from a network drive's cold cache."""
 COMMAND = (sys.executable, "-m", "automl.models.cuda_uuids")
-_REMEDY = "Use devices=host to train on the CPU, or devices=nvml to go without asking torch."
+_REMEDY = "Use devices.only=cpu to train on the CPU, or nvml to go without asking torch."
 
 
 def torch_gpu_uuids(
@@ -33,12 +33,12 @@ def torch_gpu_uuids(
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"devices=auto: torch did not list its GPUs within {timeout_seconds:g} s; the driver "
-            f"may hang (does nvidia-smi answer?). {_REMEDY}"
+            f"devices.only=auto: torch did not list its GPUs within {timeout_seconds:g} s; the "
+            f"driver may hang (does nvidia-smi answer?). {_REMEDY}"
         ) from None
     if child.returncode != 0:
         last = child.stderr.strip().rpartition("\n")[2] or f"exit code {child.returncode}"
-        raise ConfigError(f"devices=auto: torch cannot list its GPUs: {last}. {_REMEDY}")
+        raise ConfigError(f"devices.only=auto: torch cannot list its GPUs: {last}. {_REMEDY}")
     lines = (line.strip() for line in child.stdout.splitlines())
     return tuple(line for line in lines if line.startswith(("GPU-", "MIG-")))
 

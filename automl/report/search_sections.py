@@ -24,6 +24,8 @@ from automl.trial import (
 )
 
 N_SLICES = 4
+MIN_DISTRIBUTION = 10
+"""Least number of values whose distribution is drawn."""
 N_CURVES = 300
 """Largest number of learning curves that are drawn; the best trials come first."""
 MAX_CURVE_POINTS = 60
@@ -91,6 +93,8 @@ def progress_section(data: StudyData) -> ReportSection | None:
             axis,
         ),
     ]
+    if len(valued) >= MIN_DISTRIBUTION:
+        charts.append(_distribution_chart(data, axis))
     best, n = steps[-1], len(steps) - 1
     improved = "nothing was better" if not n else f"it was improved {counted(n, 'time')}"
     place = [trial.number for trial in data.ended].index(best.number) + 1
@@ -151,6 +155,22 @@ def _progress_chart(
     chart.add_crosses(crosses, "failed", [t.number for t in failed])
     line = [(places[t.number], t.value or 0.0) for t in steps]
     chart.add_steps([*line, (max(places.values()), line[-1][1])], "best")
+    return chart.svg()
+
+
+def _distribution_chart(data: StudyData, axis: Axis) -> str:
+    """Return the distribution of the values of finished and of pruned trials."""
+    metric = data.record.metric
+    is_low_good = metric.direction is Direction.minimize
+    chart = Chart(f"distribution of {metric.name}", x=axis, y=Axis(0.0, 1.0))
+    meaning = "at most" if is_low_good else "at least"
+    chart.draw_axes(short_text(metric.name, 30), f"share of trials with {meaning} this value")
+    for state in (TrialState.PRUNED, TrialState.FINISHED):
+        values = [t.value or 0.0 for t in data.valued if t.state is state]
+        ordered = sorted(values, reverse=not is_low_good)
+        shares = [(value, (i + 1) / len(ordered)) for i, value in enumerate(ordered)]
+        shown = [point for point in shares if not axis.is_beyond(point[0])]
+        chart.add_steps(shown, f"share {state.value}")
     return chart.svg()
 
 

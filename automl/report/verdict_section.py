@@ -37,8 +37,8 @@ def verdict_section(data: StudyData, study: StudyConfig | None = None) -> Report
     record, best = data.record, data.record.best()
     interrupted = _interrupted_sentences(data, study)
     if best is None or best.value is None:
-        sentences = (_no_result_sentence(record), *interrupted, _counts_sentences(record))
-        return ReportSection("verdict", "Verdict", sentences)
+        lines = (_no_result_sentence(record), *interrupted, _counts_sentences(record))
+        return ReportSection("verdict", "Verdict", lines)
     sentences = [*_result_sentences(data, best), *interrupted]
     if not record.metrics.are_several:
         sentences += _gain_sentences(data)

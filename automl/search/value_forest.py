@@ -78,11 +78,13 @@ class ValueForest:
 
     def predict(self, rows: Floats) -> Floats:
         """Return the predicted targets (N,)."""
-        return self.predict_by_resample(rows).mean(axis=0)
+        predicted: Floats = self.predict_by_resample(rows).mean(axis=0)
+        return predicted
 
     def predict_by_resample(self, rows: Floats) -> Floats:
         """Return what each resample of the trials predicts (`N_RESAMPLES`, N)."""
-        return np.array([_mean_of(trees, rows) for trees in self._resamples])
+        predicted: Floats = np.stack([_mean_of(trees, rows) for trees in self._resamples])
+        return predicted
 
 
 def _mean_of(trees: Sequence[_Tree], rows: Floats) -> Floats:
@@ -118,8 +120,9 @@ def _grow(
         nodes[place] = (column, cut, left, left + 1, 0.0)
         nodes += [(-1, 0.0, 0, 0, 0.0)] * 2
         open_nodes += [(left, own[goes_left]), (left + 1, own[~goes_left])]
-    column, cuts, left, right, values = map(np.array, zip(*nodes, strict=True))
-    return _Tree(column, cuts, left, right, values, orders)
+    columns, cuts, lefts, rights, values = zip(*nodes, strict=True)
+    children = np.array(lefts), np.array(rights)
+    return _Tree(np.array(columns), np.array(cuts), *children, np.array(values), orders)
 
 
 def _best_split(

@@ -28,7 +28,7 @@ from whole_process import (
     write,
 )
 
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.record.event_log import read_events
@@ -175,7 +175,7 @@ def measure(
 
 def open_devices(kind: str) -> DeviceReader:
     """The devices that the sweeps will use."""
-    return open_device_reader(DevicesConfig(kind=DevicesKind(kind)))
+    return open_device_reader(DevicesConfig("cpu" if kind == "host" else kind))
 
 
 def lanes(device: str, seconds: float, folder: Path) -> str:

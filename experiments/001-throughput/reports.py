@@ -39,7 +39,13 @@ def sweep(
     space = f"space={{n: {n_reports}, improving: {str(improving).lower()}}}"
     target, pruning = f"objective.target=reporting:{function}", f"pruner={pruner}"
     command = ours(
-        "nothing", f"objective={kind}", target, pruning, "study.n_trials=1", "devices=host", space
+        "nothing",
+        f"objective={kind}",
+        target,
+        pruning,
+        "study.n_trials=1",
+        "devices.only=cpu",
+        space,
     )
     path = f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
     cpu, _ = of_itself(command, folder, {**os.environ, "PYTHONPATH": path})

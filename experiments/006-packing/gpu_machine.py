@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader, DeviceReadError, DeviceSnapshot
 from automl.trial import DeviceShare, Placement
@@ -23,7 +23,7 @@ from tests.places import ON_HOST
 
 GIB, MIB = 1024**3, 2**20
 STUB_GPU = "GPU-cccc3333-0000-0000-0000-000000000003"
-_KINDS = {"cuda": DevicesKind.auto, "cpu": DevicesKind.host, "stub": DevicesKind.nvml}
+_KINDS = {"cuda": "auto", "cpu": "cpu", "stub": "nvml"}
 _SAMPLE_SECONDS = 0.05
 
 
@@ -55,9 +55,9 @@ class Bench:
     def words(self) -> tuple[str, ...]:
         """The setting that makes a sweep use it."""
         if self.kind == "cpu":
-            return ("devices=host",)
+            return ("devices.only=cpu",)
         uuid = self.read().address.uuid
-        return (f"devices={_KINDS[self.kind].value}", f"devices.only=[{uuid}]")
+        return (f"devices.only=[{_KINDS[self.kind]},{uuid}]",)
 
     @property
     def placement(self) -> Placement:
@@ -78,7 +78,7 @@ def opened(kind: str) -> Iterator[Bench]:
     if kind == "stub":
         _go_on_on_the_stub()
     try:
-        with contextlib.closing(open_device_reader(DevicesConfig(kind=_KINDS[kind]))) as reader:
+        with contextlib.closing(open_device_reader(DevicesConfig(_KINDS[kind]))) as reader:
             if kind == "cuda" and reader.addresses[0].on_host:
                 sys.exit(
                     "There is no GPU that both NVML and torch can use: run this on a machine with "

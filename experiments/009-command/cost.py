@@ -43,7 +43,7 @@ def sweep(folder: Path, name: str, n_trials: int) -> float:
             *(sys.executable, "-m", "automl", "objective=command"),
             f"objective.command={PROGRAM[0]} {PROGRAM[1]} '{PROGRAM[2]}'",
             *("space={lr: {low: 0.1, high: 0.2}}", f"study.name={name}"),
-            *(f"study.n_trials={n_trials}", "sampler=random", "pruner=none", "devices=host"),
+            *(f"study.n_trials={n_trials}", "sampler=random", "pruner=none", "devices.only=cpu"),
             "admission.max_concurrent_trials=1",
         ],
         cwd=folder,

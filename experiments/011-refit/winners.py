@@ -103,7 +103,7 @@ def study(
     run(
         folder,
         *("data=csv", f"data.path={table}", f"data.test={tests}", f"data.target={TARGET}"),
-        *(f"study.name={name}", "devices=host", *words),
+        *(f"study.name={name}", "devices.only=cpu", *words),
     )
     own = folder / "studies" / name
     best = automl.open_study(name, dir=str(folder / "studies")).best

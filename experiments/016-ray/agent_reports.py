@@ -35,7 +35,7 @@ def sweep(function: str, kind: str, space: str, words: Sequence[str]) -> tuple[f
     """Seconds of CPU that the sweep's own process took, and seconds that it was there. What the
     trials keep lies in the folder that the environment names."""
     command = [sys.executable, "-m", "automl", f"objective={kind}", "study.name=paced"]
-    command += [f"objective.target=paced:{function}", f"space={space}", "devices=host"]
+    command += [f"objective.target=paced:{function}", f"space={space}", "devices.only=cpu"]
     command += [f"study.n_trials={N_AT_ONCE}", "tracking.uri=none", "sampler=random", *words]
     command += [f"admission.max_concurrent_trials={N_AT_ONCE}"]
     with TemporaryDirectory() as folder:

@@ -162,7 +162,7 @@ def lose_one(
 def start_sweep(address: str, folder: Path) -> subprocess.Popen[bytes]:
     words = ["study.name=lost", f"study.n_trials={N_TRIALS}", "study.seed=0", "pruner=none"]
     words += ["objective=python", "objective.target=objective:train", "space={x: [0.0, 1.0]}"]
-    words += ["execution=ray", f"ray.address={address}", "devices=host", "tracking.uri=none"]
+    words += ["execution=ray", f"ray.address={address}", "devices.only=cpu", "tracking.uri=none"]
     words += ["training.checkpoint_every_seconds=0"]
     words += [f"admission.max_concurrent_trials={N_TRIALS}"]
     with (folder / "said").open("wb") as said:

@@ -149,7 +149,7 @@ def play(server: Server, template: str, folder: Path, n_trials: int) -> dict[str
         "study.name=shared",
         f"study.n_trials={n_trials}",
         f"tracking.uri='{server.url(mlflow, tcp=True)}'",
-        *("tracking.checkpoints=none", "pruner=none", "sampler=random", "devices=host"),
+        *("tracking.checkpoints=none", "pruner=none", "sampler=random", "devices.only=cpu"),
         f"admission.max_concurrent_trials={N_AT_ONCE}",
         *("objective=python", "objective.target=objective:train", "space={x: {low: 0, high: 1.0}}"),
     ]

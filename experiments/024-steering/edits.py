@@ -34,7 +34,7 @@ NAME = "study.name=edited"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 WORDS = (
     *("objective=python", NAME, "space={lr: {low: 0, high: 1}}", "study.n_trials=10000"),
-    *("sampler=random", "pruner=none", "devices=host", "admission.max_concurrent_trials=1"),
+    *("sampler=random", "pruner=none", "devices.only=cpu", "admission.max_concurrent_trials=1"),
 )
 OBJECTIVE = """
 import time

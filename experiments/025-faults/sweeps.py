@@ -44,7 +44,7 @@ def run_automl(folder: Path) -> None:
         "space={x: {low: 0.0, high: 1.0}}",
         "sampler=random",
         "pruner=none",
-        "devices=host",
+        "devices.only=cpu",
         "tracking.uri=none",
         "training.checkpoint_every_seconds=0",
         "admission.max_concurrent_trials=2",

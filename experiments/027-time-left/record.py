@@ -75,7 +75,7 @@ def record(number: int) -> Mapping[str, Any]:
         name=name,
         overrides=[
             "execution=inline",
-            "devices=host",
+            "devices.only=cpu",
             "tracking.uri=none",
             f"admission.max_concurrent_trials={how['at_once']}",
             f"study.seed={number}",

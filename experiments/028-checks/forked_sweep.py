@@ -29,7 +29,7 @@ from tests.warm import warm_programs
 GROUP = Path("/sys/fs/cgroup/cpuacct/forked-sweeps")
 SWEEPS = {
     "disc": (
-        *("devices=host", "study.n_trials=4", "sampler=random", "pruner=none"),
+        *("devices.only=cpu", "study.n_trials=4", "sampler=random", "pruner=none"),
         *objective_words("speaks"),
     ),
     "auto": AUTO,

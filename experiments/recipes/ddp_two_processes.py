@@ -7,7 +7,7 @@ are on CPUs, by Gloo, and one trial runs at a time. To give each process a GPU, 
 
 $ python -m automl objective=command \
     objective.command='torchrun --nproc_per_node=2 ddp_two_processes.py --epochs 6' \
-    devices=host admission.max_concurrent_trials=1 \
+    devices.only=cpu admission.max_concurrent_trials=1 \
     study.name=ddp study.n_trials=2 space='{lr: {low: 1e-2, high: 1.0, log: true}}'
 """
 

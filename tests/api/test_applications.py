@@ -109,7 +109,7 @@ def test_the_manuals_application_runs(program: Program) -> None:
     (program.folder / "my_app.py").write_text(source)
     python, *words = shlex.split(line)
     assert python == "python"
-    fewer = ("automl.study.n_trials=3", "automl.devices.kind=host")
+    fewer = ("automl.study.n_trials=3", "automl.devices.only=cpu")
     done = program.start_python(*words, *fewer).wait()
     assert done.code == 0, done.stderr
     assert "sine: 3 finished" in done.stdout

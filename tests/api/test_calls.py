@@ -18,7 +18,7 @@ from automl.cli import main
 
 SPACE = {"lr": {"low": 0.1, "high": 1.0}}
 LOCK = threading.Lock()
-HERE = ["devices=host", "execution=inline"]
+HERE = ["devices.only=cpu", "execution=inline"]
 MODEL = Path(__file__).parents[1] / "stored_studies/studies/disc/checkpoints/trial-00000/best.pt"
 
 

@@ -14,7 +14,7 @@ import automl
 from automl.errors import ConfigError
 from tests.manuals import section
 
-FEW = (*("devices=host", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
+FEW = (*("devices.only=cpu", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
 
 
 def table(n: int = 300) -> pd.DataFrame:

@@ -19,7 +19,7 @@ import automl
 print("main runs")  # in a worker it would be in the trial's log
 held = "not-to-be-stored"
 SPACE = {"lr": {"low": 0.1, "high": 1.0}}
-OVERRIDES = ["devices=host", "study.seed=3"]
+OVERRIDES = ["devices.only=cpu", "study.seed=3"]
 
 class Model:
     def __init__(self, scale):
@@ -97,7 +97,8 @@ def make(mark):
     return train
 
 def call(mark="hung"):
-    overrides = ["devices=host", "study.grace_seconds=1000", "admission.max_concurrent_trials=1"]
+    overrides = ["devices.only=cpu", "study.grace_seconds=1000",
+                 "admission.max_concurrent_trials=1"]
     return automl.sweep(make(mark), {"lr": {"low": 0.1, "high": 1.0}}, n_trials=2, name=mark,
                         overrides=overrides)
 

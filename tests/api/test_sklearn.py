@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import automl
 
 # One cheap trial a fit; that the space is named spares Hydra to compose twice.
-FEW = ("devices=host", "execution=inline", "data.folds=1", "pruner=none", "space=auto")
+FEW = ("devices.only=cpu", "execution=inline", "data.folds=1", "pruner=none", "space=auto")
 LINEAR: dict[str, Any] = {"n_trials": 1, "families": ["linear"], "overrides": FEW}
 ESTIMATORS = [automl.sklearn.Classifier(**LINEAR), automl.sklearn.Regressor(**LINEAR)]
 

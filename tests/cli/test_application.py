@@ -136,7 +136,7 @@ def test_the_applications_own_keys_are_taken_by_value(application: Application) 
         "+tuning.automl.space.epochs=${epochs}",
         "+tuning.automl.space.folder=${folder.data}/a",
         "+tuning.automl.space.lists=[1,${epochs}]",
-        "tuning.automl.devices.kind=host",
+        "tuning.automl.devices.only=cpu",
     )
     made = given(config.tuning.automl)
     assert made.config.space["epochs"] == 3

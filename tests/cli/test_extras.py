@@ -121,7 +121,7 @@ def test_what_a_cluster_needs_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_study_needs_no_extra_and_an_export_names_its_own(tmp_path: Path) -> None:
-    small = ("study.n_trials=1", "training.epochs=1", "tracking.uri=none", "devices=host")
+    small = ("study.n_trials=1", "training.epochs=1", "tracking.uri=none", "devices.only=cpu")
     study = "study.name=a"
     lines = [
         [study, *small, "execution=inline"],

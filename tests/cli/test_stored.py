@@ -87,7 +87,7 @@ def test_storing_again_changes_nothing_but_the_name(composed: Compose, study: Pa
 
 
 def test_values_can_be_overridden(composed: Compose, study: Path) -> None:
-    words = ("resume", "study.name=a", "study.n_trials=20", "space.lr.high=2", "devices=host")
+    words = ("resume", "study.name=a", "study.n_trials=20", "space.lr.high=2", "devices.only=cpu")
     config = composed(*words).config
     assert config.study.n_trials == 20
     assert config.space["lr"] == {"low": 1e-5, "high": 2}

@@ -13,7 +13,6 @@ from automl.commands.devices import print_accounts, print_nodes, run
 from automl.config import (
     Config,
     DevicesConfig,
-    DevicesKind,
     ExecutionConfig,
     ExecutionKind,
     RayConfig,
@@ -26,7 +25,7 @@ GIB = 2**30
 
 
 def test_the_host_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(CommandCall(Config(devices=DevicesConfig(kind=DevicesKind.host)))) == 0
+    assert run(CommandCall(Config(devices=DevicesConfig("cpu")))) == 0
     head, row = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["device", "total", "free"]
     assert row.startswith("host  cpu  ")
@@ -34,7 +33,7 @@ def test_the_host_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_cluster_of_its_own_is_not_started_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     config = Config(
-        devices=DevicesConfig(kind=DevicesKind.host),
+        devices=DevicesConfig("cpu"),
         execution=ExecutionConfig(kind=ExecutionKind.ray),
         ray=RayConfig("local"),
     )

@@ -35,7 +35,7 @@ def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(automl.commands.gain, "WAY_SECONDS", 0.1)
-    store_study(folder, "space={depth: 1, width: 16, batch_size: 64, lr: 0.01}", "devices=host")
+    store_study(folder, "space={depth: 1, width: 16, batch_size: 64, lr: 0.01}", "devices.only=cpu")
     before = snapshot(folder)
     assert main(["gain", "study.name=a"]) == 0
     assert snapshot(folder) == before
@@ -59,8 +59,8 @@ def test_a_study_is_timed_by_its_own_config_and_keeps_its_files(
         "execution.pack=off",
         "training.precision=bfloat16",
         "training.precision=float64",
-        "devices=host",
-        "devices=auto",
+        "devices.only=cpu",
+        "devices.only=auto",
     ],
 )
 def test_a_sweep_takes_what_may_be_advised(word: str) -> None:
@@ -69,7 +69,7 @@ def test_a_sweep_takes_what_may_be_advised(word: str) -> None:
 
 def test_a_function_that_fails_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["objective=python", f"objective.target={timed_objectives.HERE}:raises", "space={x: 1}"]
-    assert main(["gain", *words, "devices=host"]) == 1
+    assert main(["gain", *words, "devices.only=cpu"]) == 1
     found = capsys.readouterr()
     assert found.err == "automl: gain: nothing could be timed: ValueError: the rows are odd.\n"
     assert "1 thread, float32: ValueError" in found.out

@@ -57,14 +57,14 @@ def test_sizes_count_by_the_time_that_their_trials_take() -> None:
     assert overrides(*rows) == {"training.precision=float32"}
 
 
-@pytest.mark.parametrize(("gpu", "setting"), [(1.0, "auto"), (4.0, "host")])
+@pytest.mark.parametrize(("gpu", "setting"), [(1.0, "auto"), (4.0, "cpu")])
 def test_a_gpu_has_to_beat_all_cores_together(gpu: float, setting: str) -> None:
     """A trial takes 8 seconds here, of which four run at once."""
-    assert overrides(row(8.0), row(gpu, device=GPU)) == {f"devices={setting}"}
+    assert overrides(row(8.0), row(gpu, device=GPU)) == {f"devices.only={setting}"}
 
 
 def test_packs_of_the_host_count_against_a_gpu() -> None:
-    assert "devices=host" in overrides(row(8.0), row(1.0, PACK), row(1.0, device=GPU))
+    assert "devices.only=cpu" in overrides(row(8.0), row(1.0, PACK), row(1.0, device=GPU))
 
 
 def test_nothing_is_advised_of_what_failed() -> None:

@@ -49,7 +49,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> di
         (["status", "study.name=first"], "n_undelivered"),
         (["status", "study.name=first", "trial=3"], '"curve"'),
         (["list"], "age_seconds"),
-        (["devices", "devices=host"], "cuda_number"),
+        (["devices", "devices.only=cpu"], "cuda_number"),
         (["compare", "first", "second"], '"sentences"'),
         (["trials", "study.name=first"], '"trials": [{"trial": 7'),
         (["report", "study.name=first"], '"page": "studies/first/report.html"'),
@@ -96,7 +96,7 @@ def test_a_comparison_needs_two_studies_that_are_there(
 
 def test_a_sweep_ends_with_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["study.name=new", "study.n_trials=2", "training.epochs=1", "tracking.uri=none"]
-    found = answer(capsys, *words, "execution=inline", "devices=host")
+    found = answer(capsys, *words, "execution=inline", "devices.only=cpu")
     assert documented('"report"').keys() <= found.keys()
     assert found["ended"] == "done"
     assert Path(found["report"]).exists()

@@ -124,7 +124,7 @@ def test_a_sweep_of_two_metrics_goes_on_with_its_front(
     (tmp_path / "two.py").write_text(OBJECTIVE)
     words = ["objective=python", "objective.target=two.py:train", "study.name=two"]
     words += ["study.metric=[err,cost]", "study.constraints={cost: 0.9}", "tracking.uri=none"]
-    words += ["space={x: {low: 0.0, high: 1.0}}", "pruner=none", "devices=host"]
+    words += ["space={x: {low: 0.0, high: 1.0}}", "pruner=none", "devices.only=cpu"]
     assert main([*words, "study.n_trials=4"]) == 0
     assert "trials are judged by err (minimize), cost (minimize) with cost ≤ 0.9" in (
         capsys.readouterr().out

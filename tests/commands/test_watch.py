@@ -10,7 +10,7 @@ import pytest
 
 from automl.commands.command_call import CommandCall
 from automl.commands.devices import living_sweeps, run, snapshots_until_cluster_lost
-from automl.config import Config, DevicesConfig, DevicesKind
+from automl.config import Config, DevicesConfig
 from automl.config.command_arguments import DevicesArguments
 from automl.errors import AutoMLError
 from automl.record.study_directory import StudyDirectory
@@ -25,7 +25,7 @@ VIEW = SweepView("brave-otter", "x", 1.0, 20, "val_loss", waiting=(WaitingRow(3,
 
 
 def watching(folder: Path) -> Config:
-    devices = DevicesConfig(kind=DevicesKind.nvml)
+    devices = DevicesConfig("nvml")
     return replace(config(folder), devices=devices)
 
 
@@ -63,7 +63,7 @@ def test_a_gpu_has_its_numbers_before_its_uuid(
     loaded_nvml_stub: NvmlStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{LARGE},{SMALL}")
-    assert run(CommandCall(Config(devices=DevicesConfig(kind=DevicesKind.nvml)))) == 0
+    assert run(CommandCall(Config(devices=DevicesConfig("nvml")))) == 0
     head, small, large = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["CUDA", "NVML", "device"]
     assert small.split()[:3] == ["1", "0", SMALL]

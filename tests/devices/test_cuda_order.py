@@ -19,7 +19,7 @@ def test_the_order_is_kept_and_other_lines_are_not_taken() -> None:
 
 def test_a_torch_that_breaks_is_refused_with_its_last_words() -> None:
     code = "import sys; sys.stderr.write('x\\n'); sys.exit('ImportError: libcudart.so')"
-    with pytest.raises(ConfigError, match=r"ImportError: libcudart\.so\. Use devices=host"):
+    with pytest.raises(ConfigError, match=r"ImportError: libcudart\.so\. Use devices.only=cpu"):
         torch_gpu_uuids(python(code))
 
 
@@ -29,5 +29,5 @@ def test_a_torch_that_dies_silently_is_refused_with_its_exit_code() -> None:
 
 
 def test_a_torch_that_hangs_is_given_up() -> None:
-    with pytest.raises(ConfigError, match=r"within 0\.2 s.*nvidia-smi.*devices=host"):
+    with pytest.raises(ConfigError, match=r"within 0\.2 s.*nvidia-smi.*devices.only=cpu"):
         torch_gpu_uuids(python("import signal; signal.pause()"), timeout_seconds=0.2)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import (
     DeviceProcess,
@@ -36,13 +36,13 @@ from tests.nvml_stub.stub import (
 )
 from tests.places import device_id
 
-NVML = DevicesConfig(kind=DevicesKind.nvml)
+NVML = DevicesConfig("nvml")
 SLICE = "MIG-cccc3333-0000-0000-0000-000000000003"
 READ = """
 import json, sys
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import open_device_reader
-for d in open_device_reader(DevicesConfig(kind=DevicesKind.nvml)).read():
+for d in open_device_reader(DevicesConfig("nvml")).read():
     print(json.dumps([d.address.uuid, d.free_bytes]))
 """
 
@@ -260,8 +260,8 @@ def test_without_a_library_devices_nvml_is_refused_with_the_remedy(tmp_path: Pat
     # A file that is no library also ends the search for NVIDIA's own.
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     done = read_in_a_process({**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
-    assert "ConfigError: devices=nvml: libnvidia-ml.so.1 was not found" in done.stderr
-    assert "Use devices=auto or devices=host" in done.stderr
+    assert "ConfigError: devices.only=nvml: libnvidia-ml.so.1 was not found" in done.stderr
+    assert "Use devices.only=auto or devices.only=cpu" in done.stderr
 
 
 def read_in_a_process(environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

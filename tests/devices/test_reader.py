@@ -11,7 +11,7 @@ from subprocess import PIPE
 
 import pytest
 
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import ReaderThread, open_device_reader, take_reading
 from automl.devices.device_reading import DeviceReader, DeviceReading, HeldBytes
 from automl.devices.host import HostReader
@@ -33,7 +33,7 @@ def nothing() -> HeldBytes:
 
 
 def config(kind: str, *only: str) -> DevicesConfig:
-    return DevicesConfig(kind=DevicesKind[kind], only=list(only))
+    return DevicesConfig([{"host": "cpu"}.get(kind, kind), *only])
 
 
 def uuids(reader: DeviceReader) -> list[str]:
@@ -61,7 +61,7 @@ def torch_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return see
 
 
-# --- devices=host ---------------------------------------------------------------------------------
+# --- devices.only=cpu -----------------------------------------------------------------------------
 
 
 def test_host_is_the_machine_even_where_there_are_gpus(loaded_nvml_stub: NvmlStub) -> None:
@@ -84,7 +84,7 @@ def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> Non
     assert uuids(open_device_reader(config("host"), beside_gpus=True)) == [HOST_UUID]
 
 
-# --- devices=nvml ---------------------------------------------------------------------------------
+# --- devices.only=nvml ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_of_a_node_a_slurm_job_takes_its_own(
         ("", (), ["CUDA_VISIBLE_DEVICES=''", "hides every GPU", "Unset it", SMALL, LARGE]),
         ("-1", (), ["CUDA_VISIBLE_DEVICES='-1'", "hides every GPU"]),
         ("GPU-1234", (), ["CUDA_VISIBLE_DEVICES='GPU-1234'", SMALL, LARGE]),
-        ("0", (), ["CUDA_VISIBLE_DEVICES=0", "CUDA's order", "devices=auto", SMALL, LARGE]),
+        ("0", (), ["CUDA_VISIBLE_DEVICES=0", "CUDA's order", "devices.only=auto", SMALL, LARGE]),
     ],
 )
 def test_nvml_refuses_what_leaves_no_gpu_and_closes_the_driver(
@@ -164,11 +164,11 @@ def test_a_driver_that_fails_is_refused_under_nvml_and_passed_over_aloud_under_a
     words: str,
 ) -> None:
     loaded_nvml_stub.fail(function, code)
-    with pytest.raises(ConfigError, match=f"devices=nvml: .*{words}.*devices=host"):
+    with pytest.raises(ConfigError, match=f"devices.only=nvml: .*{words}.*devices.only=cpu"):
         open_device_reader(config("nvml"))
     assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
     (warning,) = caplog.messages
-    assert warning.startswith("devices=auto: no GPU is used: ")
+    assert warning.startswith("devices.only=auto: no GPU is used: ")
     assert words in warning
 
 
@@ -176,12 +176,12 @@ def test_nvml_without_a_gpu_is_refused(loaded_nvml_stub: NvmlStub) -> None:
     path = loaded_nvml_stub.path  # where the driver reads its state: no GPU now
     with path.open("r+b") as file:
         file.write(bytes(path.stat().st_size))
-    with pytest.raises(ConfigError, match=r"devices=nvml: NVML shows no GPU\."):
+    with pytest.raises(ConfigError, match=r"devices.only=nvml: NVML shows no GPU\."):
         open_device_reader(config("nvml"))
     assert uuids(open_device_reader(config("auto"))) == [HOST_UUID]
 
 
-# --- devices=auto ---------------------------------------------------------------------------------
+# --- devices.only=auto ----------------------------------------------------------------------------
 
 
 def test_auto_gives_the_gpus_that_torch_can_use_too(
@@ -378,7 +378,7 @@ def test_under_nvml_torch_is_asked_for_a_number_alone(
 
 
 def test_one_name_needs_no_list() -> None:
-    assert DevicesConfig(only=0).only == ["0"]
-    assert DevicesConfig(only=[1, "GPU-a"]).only == ["1", "GPU-a"]
+    assert DevicesConfig(0).names == ["0"]
+    assert DevicesConfig([1, "GPU-a"]).names == ["1", "GPU-a"]
     with pytest.raises(ConfigError, match=r"devices.only='': "):
-        open_device_reader(DevicesConfig(kind=DevicesKind.host, only=None))
+        open_device_reader(DevicesConfig([None]))

@@ -17,7 +17,12 @@ MEMBERS = (
 AUTO = (
     *("model=auto", "space=auto", "data=csv", "data.path=wine.csv", f"data.target={TARGET}"),
     *("data.folds=1", "data.test=0.2", "study.n_trials=4", "study.portfolio=none"),
-    *("training.epochs=12", "devices=host", "pruner=none", f"study.enqueue=[{','.join(MEMBERS)}]"),
+    *(
+        "training.epochs=12",
+        "devices.only=cpu",
+        "pruner=none",
+        f"study.enqueue=[{','.join(MEMBERS)}]",
+    ),
     "study.finish=[ensemble,plots]",
 )
 

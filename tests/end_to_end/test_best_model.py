@@ -21,7 +21,7 @@ WORDS = (
     "study.n_trials=3",
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",
     "admission.max_concurrent_trials=1",
 )

@@ -25,7 +25,7 @@ WORDS = (
     "study.n_trials=3",
     "study.grace_seconds=0.5",
     "admission.max_concurrent_trials=3",
-    "devices=host",
+    "devices.only=cpu",
     "objective=python",
     f"objective.target={TROUBLED}:silent",
     "space={x: 1}",
@@ -62,7 +62,7 @@ def test_the_last_event_that_cannot_be_written_is_an_error_like_any_other(
         return append(self, event)
 
     monkeypatch.setattr(EventLog, "append", append_until_the_end)
-    done = call("study.name=late", "study.n_trials=1", "training.epochs=1", "devices=host")
+    done = call("study.name=late", "study.n_trials=1", "training.epochs=1", "devices.only=cpu")
     assert (done.code, done.stderr) == (1, "automl: the log's disk has gone\n")
     assert "go on with: python -m automl resume study.name=late" in done.stdout
     assert json.loads((folder / "studies/late/status.json").read_text())["ended"] == "broken"

@@ -24,7 +24,7 @@ def test_a_trial_goes_on_from_a_bucket_and_no_credential_is_stored(
             *("study.name=kept", "study.n_trials=1", f"study.checkpoint_copies='{bucket.url}'"),
             *(
                 *objective_words("waits_half_way"),
-                "devices=host",
+                "devices.only=cpu",
                 "training.checkpoint_every_seconds=0",
             ),
         )

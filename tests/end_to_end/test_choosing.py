@@ -24,7 +24,7 @@ WORDS = (
     "sampler=random",
     "pruner=none",
     "execution.pack=off",
-    "devices=nvml",
+    "devices.only=nvml",
     "devices.interval_seconds=0.1",
     "admission.max_concurrent_trials=3",  # two for the GPUs, one for the CPU
     "admission.max_trials_per_device=1",
@@ -56,7 +56,7 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     program.environment = loaded_nvml_stub.environment(program.environment)
     records = Records(program.folder, "mixed")
     # However busy this machine is, trials are left when the CPU has been timed.
-    first = program.start("study.name=mixed", "study.n_trials=100", "devices.choose=all", *WORDS)
+    first = program.start("study.name=mixed", "study.n_trials=100", "devices.only=all", *WORDS)
     first.wait_until(lambda: CPU in kinds(records), "a trial on the CPU")
     first.signal(signal.SIGINT)
     ended = first.wait()
@@ -80,7 +80,7 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
 
 @pytest.mark.usefixtures("loaded_nvml_stub")
 def test_gpus_that_were_named_are_used_alone(folder: Path, call: Call) -> None:
-    """devices=nvml is the user's word; only devices.choose=all goes beyond it."""
-    done = call("study.name=named", "devices.choose=auto", "study.n_trials=2", *WORDS)
+    """devices.only=nvml is the user's word; only devices.only=all goes beyond it."""
+    done = call("study.name=named", "devices.only=auto", "study.n_trials=2", *WORDS)
     assert done.code == 0
     assert devices(Records(folder, "named")) == {0: {GPU}, 1: {GPU}}

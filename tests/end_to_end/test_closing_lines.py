@@ -15,7 +15,12 @@ from tests.end_to_end.program import Done, objective_words
 from tests.end_to_end.tables import AUTO, wine_like
 
 NAME = "study.name=a"
-INLINE = ("devices=host", "pruner=none", "execution=inline", "admission.max_concurrent_trials=1")
+INLINE = (
+    "devices.only=cpu",
+    "pruner=none",
+    "execution=inline",
+    "admission.max_concurrent_trials=1",
+)
 FEW = (
     *(NAME, *INLINE, "study.n_trials=3", "training.epochs=2"),
     *("data.n_train=200", "data.n_validation=100"),

@@ -48,7 +48,7 @@ def test_a_program_is_swept_unchanged(folder: Path, call: Call) -> None:
         "study.n_trials=8",
         "sampler=grid",
         "pruner.max_steps=9",
-        "devices=host",
+        "devices.only=cpu",
     )
     assert (done.code, done.stderr) == (0, ""), done.stderr
     records = Records(folder, "swept")
@@ -91,7 +91,7 @@ def test_a_killed_sweep_takes_its_programs_along_and_goes_on(program: Program) -
         "space={lr: 0.5}",
         "study.name=killed",
         "study.n_trials=1",
-        "devices=host",
+        "devices.only=cpu",
     )
     sweep.wait_until(lambda: pid_file.exists() and pid_file.read_text() != "", "it has begun")
     records = Records(program.folder, "killed")
@@ -128,7 +128,7 @@ def test_a_metric_that_is_never_printed_stops_the_sweep(folder: Path, call: Call
         "space={lr: {low: 0.1, high: 0.2}}",
         "study.name=unseen",
         "execution=inline",
-        "devices=host",
+        "devices.only=cpu",
         "admission.max_concurrent_trials=1",
     )
     assert done.code == 1
@@ -164,7 +164,7 @@ def test_what_a_program_of_another_environment_logs_is_joined_where_that_is_want
         "space={lr: 0.5}",
         "study.name=joined",
         "study.n_trials=1",
-        "devices=host",
+        "devices.only=cpu",
         f"tracking.inside={inside}",
     )
     assert done.code == 0, done.stderr

@@ -14,7 +14,7 @@ from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
 LOSSES = ["train_loss", "val_loss"]
-WORDS = ("devices=host", "execution=inline", "pruner=none", *objective_words("reports_thrice"))
+WORDS = ("devices.only=cpu", "execution=inline", "pruner=none", *objective_words("reports_thrice"))
 
 
 def copied(records: Records, to: Path) -> Path:

@@ -16,7 +16,7 @@ from tests.end_to_end.records import Records
 pytestmark = pytest.mark.slow
 
 FEW = (
-    *("study.name=a", "devices=host", "study.n_trials=3", "training.epochs=2"),
+    *("study.name=a", "devices.only=cpu", "study.n_trials=3", "training.epochs=2"),
     *("data.n_train=200", "data.n_validation=100", "pruner=none", "execution=inline"),
 )
 AUTO = (*FEW, "model=auto", "space=auto", "model.families=[mlp]")

@@ -27,7 +27,7 @@ FEW = (
     "training.epochs=4",
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",
     "admission.max_concurrent_trials=1",
 )

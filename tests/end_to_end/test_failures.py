@@ -28,7 +28,7 @@ def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(folder: Path, call: C
         f"space={{how: {{choices: [{how}]}}}}",
         "sampler=grid",
     )
-    done = call("study.name=odd", "study.n_trials=20", "devices=host", *words)
+    done = call("study.name=odd", "study.n_trials=20", "devices.only=cpu", *words)
     assert done.code == 0, done.stderr
     assert "odd: 1 finished, 7 failed" in done.stdout
     records = Records(folder, "odd")
@@ -44,7 +44,11 @@ def test_a_failing_trial_is_a_result_and_the_sweep_goes_on(folder: Path, call: C
 
 def swept(call: Call, name: str, *words: str) -> tuple[int, str, str]:
     done = call(
-        f"study.name={name}", "study.n_trials=12", "devices=host", *objective_words(name), *words
+        f"study.name={name}",
+        "study.n_trials=12",
+        "devices.only=cpu",
+        *objective_words(name),
+        *words,
     )
     return done.code, done.stdout, done.stderr
 
@@ -88,7 +92,7 @@ def test_an_objective_that_does_not_fit_stops_after_its_first_trial(
 
 def test_memory_of_the_host_that_runs_out_is_no_failure(folder: Path, call: Call) -> None:
     """The same trial goes on in the same run from its checkpoint, with more, then with all."""
-    words = ("study.name=grows", "study.n_trials=1", "devices=host", "sampler=grid")
+    words = ("study.name=grows", "study.n_trials=1", "devices.only=cpu", "sampler=grid")
     settings = ("admission.request=64MiB", "training.checkpoint_every_seconds=0")
     space = "space={times: {choices: [2]}}"
     done = call(*words, *settings, *objective_words("runs_out_of_memory"), space)
@@ -107,7 +111,7 @@ def test_memory_of_the_host_that_runs_out_is_no_failure(folder: Path, call: Call
 
 def test_a_study_of_nothing_but_what_fits_nowhere_has_failed(folder: Path, call: Call) -> None:
     """Also when a kill came before the study was told: its event log knows the excess."""
-    words = ("study.name=wall", "devices=host", "study.n_trials=2", "sampler=grid")
+    words = ("study.name=wall", "devices.only=cpu", "study.n_trials=2", "sampler=grid")
     space = "space={times: {choices: [4, 5]}}"
     done = call(*words, *objective_words("always_runs_out"), space)
     assert done.code == 1

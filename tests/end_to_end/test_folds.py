@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 WORDS = (
     *("study.name=f", "data=csv", "model=mlp", "data.path=table.csv", "data.target=y"),
     *("data.folds=3", "data.test=0", "space.width=8", "space.depth=1"),
-    *("study.n_trials=4", "training.epochs=9", "sampler=random", "devices=host"),
+    *("study.n_trials=4", "training.epochs=9", "sampler=random", "devices.only=cpu"),
 )
 
 

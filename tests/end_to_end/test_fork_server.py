@@ -23,7 +23,7 @@ if server and not spared.exists():
     select.select([int(server.group(1))], [], [])
     os.kill(os.getpid(), signal.SIGKILL)
 """
-WORDS = ("study.name=forked", "study.n_trials=1", "devices=host", *objective_words("counts"))
+WORDS = ("study.name=forked", "study.n_trials=1", "devices.only=cpu", *objective_words("counts"))
 
 
 def kill_servers(program: Program, *, once: bool) -> None:
@@ -59,7 +59,7 @@ def test_a_long_tmpdir_is_followed_though_no_socket_can_lie_there(
     (long := tmp_path / ("of-a-job-" * 12)).mkdir()
     program.environment["TMPDIR"] = str(long)
     done = program.run(
-        *("study.name=long", "study.n_trials=1", "execution=workers", "devices=host"),
+        *("study.name=long", "study.n_trials=1", "execution=workers", "devices.only=cpu"),
         *("tracking.uri=none", *objective_words("says_where_it_may_write")),
     )
     assert (done.code, done.stderr) == (0, "")

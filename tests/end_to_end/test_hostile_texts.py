@@ -20,7 +20,11 @@ pytestmark = pytest.mark.slow
 
 
 def hostile_words(name: str) -> tuple[str, ...]:
-    return ("objective=python", f"objective.target=tests.end_to_end.hostile:{name}", "devices=host")
+    return (
+        "objective=python",
+        f"objective.target=tests.end_to_end.hostile:{name}",
+        "devices.only=cpu",
+    )
 
 
 def test_a_long_word_holds_nobody_up(program: Program) -> None:

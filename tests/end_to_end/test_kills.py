@@ -19,7 +19,7 @@ WORDS = (
     f"study.n_trials={N_TRIALS}",
     "training.checkpoint_every_seconds=0",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("counts"),
 )
 

@@ -29,7 +29,7 @@ WORDS = (
     "admission.max_concurrent_trials=1",
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
 )
 SYNC = "Deliver them with: python -m automl sync study.name=late"
 DONE = f"late: {N_TRIALS} finished in"

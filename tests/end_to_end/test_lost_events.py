@@ -25,7 +25,7 @@ WORDS = (
     f"study.n_trials={N_TRIALS}",
     "sampler=grid",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("ends_as_told"),
     "space={how: {choices: [raises, well]}, x: {choices: [1, 2, 3, 4]}}",
 )

@@ -13,7 +13,7 @@ from tests.end_to_end.program import Program, objective_words
 WORDS = (
     "study.name=shared",
     "study.n_trials=2",
-    "devices=host",
+    "devices.only=cpu",
     "execution=workers",
     *objective_words("speaks"),
 )

@@ -28,7 +28,7 @@ def test_trials_wait_while_the_gpus_are_full(
     sweep = program.start(
         "study.name=waits",
         "study.n_trials=3",
-        "devices=nvml",
+        "devices.only=nvml",
         "devices.interval_seconds=0.1",
         "admission.request=2GiB",
         *objective_words("counts"),
@@ -54,14 +54,14 @@ def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
     program: Program, call: Call, nvml_stub: NvmlStub
 ) -> None:
     named = ("study.name=waits", "tracking.uri=none")
-    done = program.run(*named, "study.n_trials=1", "training.epochs=1", "devices=host")
+    done = program.run(*named, "study.n_trials=1", "training.epochs=1", "devices.only=cpu")
     assert (done.code, done.stderr) == (0, "")
     for uuid in (SMALL, LARGE):
         nvml_stub.gpu(uuid).fill()
         nvml_stub.gpu(uuid).host([(os.getpid(), 7 * GIB)])
     program.environment = nvml_stub.environment(program.environment)
     one = ("parallel=none", "devices.interval_seconds=0.1")
-    refit = program.start("refit", *named, "devices=nvml", "admission.request=2GiB", *one)
+    refit = program.start("refit", *named, "devices.only=nvml", "admission.request=2GiB", *one)
     study = Records(program.folder, "waits").path
 
     def shown() -> str:
@@ -76,7 +76,7 @@ def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
     refit.signal(signal.SIGINT)
     assert refit.wait().code == 130
     assert not (study / "refit.pt").exists()
-    done = program.run("refit", *named, "devices=host")
+    done = program.run("refit", *named, "devices.only=cpu")
     assert (done.code, done.stderr) == (0, "")
     assert (study / "refit.pt").exists(), "the same refit goes on, elsewhere"
 
@@ -90,7 +90,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
     done = call(
         "study.name=nets",
         "study.n_trials=2",
-        "devices=nvml",
+        "devices.only=nvml",
         f"devices.only=[{LARGE}]",
         "devices.interval_seconds=0.1",
         "pruner=none",
@@ -118,7 +118,7 @@ def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
     sweep = program.start(
         "study.name=loses",
         "study.n_trials=4",
-        "devices=nvml",
+        "devices.only=nvml",
         "devices.interval_seconds=0.1",
         "admission.request=512MiB",
         "admission.max_concurrent_trials=8",  # however busy the cores are
@@ -160,7 +160,7 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
             f"study.name={name}",
             "study.n_trials=5",
             "study.dir=studies",
-            "devices=nvml",
+            "devices.only=nvml",
             "devices.interval_seconds=0.1",
             "admission.request=4GiB",
             "admission.max_concurrent_trials=8",
@@ -189,7 +189,7 @@ def most_at_once(spans: list[tuple[str, float, float]], uuid: str) -> int:
 
 
 IN_RANKS = (
-    "devices=nvml",
+    "devices.only=nvml",
     "devices.interval_seconds=0.1",
     "admission.devices_per_trial=2",
     "objective=python",

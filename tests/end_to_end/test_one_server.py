@@ -33,7 +33,7 @@ def test_four_sweeps_write_to_one_server_and_each_trial_has_one_run(
             f"study.n_trials={N_TRIALS}",
             f"tracking.uri={uri}",
             "pruner=none",
-            "devices=host",
+            "devices.only=cpu",
             "admission.max_concurrent_trials=2",
         )
         shared = f"study.storage='{postgres}'"

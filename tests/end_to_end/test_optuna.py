@@ -23,7 +23,7 @@ WORDS = (
     "pruner=median",
     "pruner.n_startup_trials=1",
     "pruner.n_warmup_steps=0",
-    "devices=host",
+    "devices.only=cpu",
 )
 
 

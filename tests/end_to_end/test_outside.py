@@ -57,7 +57,7 @@ def test_a_study_is_begun_and_continued_by_ask_alone(program: Program) -> None:
 
 def test_a_study_that_a_sweep_keeps_open_survives_its_kill(program: Program) -> None:
     records = Records(program.folder, "lab")
-    sweep = program.start("objective=outside", SPACE, NAME, "study.n_trials=4", "devices=host")
+    sweep = program.start("objective=outside", SPACE, NAME, "study.n_trials=4", "devices.only=cpu")
     sweep.wait_until(lambda: records.n_lines() > 0, "the sweep's begin")
     assert asked(program, "n=2") == [0, 1]
     answer(program, "tell", "trial=0", "value=0.5")
@@ -89,7 +89,7 @@ def test_a_study_that_a_sweep_keeps_open_survives_its_kill(program: Program) -> 
 def test_a_sweep_waits_for_trials_outside_and_runs_what_is_given_back(program: Program) -> None:
     records = Records(program.folder, "lab")
     sweep = program.start(
-        *(NAME, "study.n_trials=4", "space={x: {low: 0.0, high: 1.0}}", "devices=host"),
+        *(NAME, "study.n_trials=4", "space={x: {low: 0.0, high: 1.0}}", "devices.only=cpu"),
         *("objective=python", f"objective.target={OBJECTIVES}:reports_until_told", "pruner=none"),
         *("admission.max_concurrent_trials=1", "tracking.uri=none"),
     )

@@ -115,7 +115,7 @@ def test_images_are_swept_killed_and_gone_on_with(program: Program) -> None:
 
 def test_the_test_part_is_for_evaluate(folder: Path, call: Call) -> None:
     Path("mine.py").write_text(SOURCE)
-    few = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices=host")
+    few = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices.only=cpu")
     assert call(*WORDS, *few).code == 0
     scored = call("evaluate", "study.name=images")
     assert (scored.code, scored.stderr) == (0, "")
@@ -159,7 +159,7 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
         assert "Traceback" not in refused.stderr
 
 
-FEW = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices=host")
+FEW = ("study.n_trials=1", "training.epochs=3", "execution=inline", "devices.only=cpu")
 
 
 def test_the_winner_is_trained_again_on_training_and_validation_rows(

@@ -20,7 +20,7 @@ WORDS = (
     "data.n_train=100",
     "data.n_validation=50",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
 )
 
 
@@ -64,7 +64,7 @@ def test_the_config_is_no_picture(folder: Path, call: Call) -> None:
     assert Records(folder, "unseen").events() == []
 
 
-@pytest.mark.parametrize("words", [("devices", "devices=host"), ("--help",), ("--version",)])
+@pytest.mark.parametrize("words", [("devices", "devices.only=cpu"), ("--help",), ("--version",)])
 def test_a_command_that_only_prints_ends_like_other_programs(
     words: tuple[str, ...], program: Program
 ) -> None:

@@ -16,7 +16,7 @@ WORDS = (
     "data.n_validation=50",
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",  # in this process, whose flushes are heard
 )
 

@@ -46,7 +46,7 @@ def words(name: str, uri: str) -> tuple[str, ...]:
         f"study.name={name}",
         f"study.n_trials={N_TRIALS}",
         f"tracking.uri={uri}",
-        "devices=host",
+        "devices.only=cpu",
         "execution=inline",
         "pruner=none",
         *objective_words("reports_thrice"),
@@ -118,7 +118,7 @@ def test_a_sweep_outlives_its_server(
         f"study.n_trials={N_TRIALS}",
         f"tracking.uri={uri}",
         "admission.max_concurrent_trials=1",
-        "devices=host",
+        "devices.only=cpu",
         *objective_words("kills_the_server"),
     )
     assert done.code == 0, done.stderr

@@ -20,7 +20,7 @@ from tests.execution.cluster.clusters import ray_cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 SECRET = "hunter2hunter2"
-ON_RAY = ("execution=ray", "devices=host", "pruner=none", "training.checkpoint_every_seconds=0")
+ON_RAY = ("execution=ray", "devices.only=cpu", "pruner=none", "training.checkpoint_every_seconds=0")
 
 
 @pytest.fixture(scope="module")

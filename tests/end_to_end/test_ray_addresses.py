@@ -14,7 +14,7 @@ from tests.execution.cluster.clusters import short_folder, started_head
 from tests.processes import is_running
 
 pytestmark = pytest.mark.slow
-WORDS = ("execution=ray", "devices=host", "pruner=none", "tracking.uri=none")
+WORDS = ("execution=ray", "devices.only=cpu", "pruner=none", "tracking.uri=none")
 RAYS_AGENTS = ("DashboardAgent", "RuntimeEnvAgent")
 OTHERS_RUN = "Found multiple active Ray instances"
 """Ray's own words, where tests beside this one have a cluster each; it takes that of `HERE`."""

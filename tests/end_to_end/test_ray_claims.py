@@ -102,7 +102,7 @@ def test_a_sweep_trains_on_no_gpu_but_those_that_it_holds(
             *("study.name=claims", "study.n_trials=3", "tracking.uri=none"),
             *(
                 *ON_RAY,
-                "devices=nvml",
+                "devices.only=nvml",
                 "admission.request=1GiB",
                 f"ray.address={cluster.address}",
                 *objective_words("counts"),
@@ -126,7 +126,7 @@ def test_a_sweep_trains_on_no_more_of_the_cpus_than_it_holds(program: Program) -
             *("study.name=shares", "study.n_trials=3", "tracking.uri=none"),
             *(
                 *ON_RAY,
-                "devices=host",
+                "devices.only=cpu",
                 f"ray.address={cluster.address}",
                 *objective_words("counts"),
             ),

@@ -81,7 +81,7 @@ def check_ray_knows_none(cluster: Any) -> None:
 def test_a_password_that_would_go_to_each_node_is_refused(program: Program, kind: str) -> None:
     """With redirect a program of another environment delivers to MLflow by itself."""
     done = program.call(
-        *("study.name=sent", "study.n_trials=1", f"execution={kind}", "devices=host"),
+        *("study.name=sent", "study.n_trials=1", f"execution={kind}", "devices.only=cpu"),
         *("tracking.inside=redirect", f"tracking.uri=http://ann:{OF_MLFLOW}@127.0.0.1:1"),
         *("tracking.uri=none", "ray.address=local", *objective_words("reports_thrice")),
     )

@@ -45,7 +45,7 @@ def test_nodes_come_while_trials_wait_and_nothing_is_asked_for_however_it_ends(
         monitor.suspend()
         sweep = program.start(
             *("study.name=growing", f"study.n_trials={N_TRIALS}", "tracking.uri=none"),
-            *("execution=ray", "devices=host", "pruner=none", f"ray.address={address}"),
+            *("execution=ray", "devices.only=cpu", "pruner=none", f"ray.address={address}"),
             *objective_words("ends_when_told"),
         )
 

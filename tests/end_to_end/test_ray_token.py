@@ -15,7 +15,7 @@ WITH_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 
 def test_a_sweep_trains_there_with_the_token_and_is_refused_without(program: Program) -> None:
     program.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    words = ("tracking.uri=none", "execution=ray", "devices=host", "study.n_trials=2")
+    words = ("tracking.uri=none", "execution=ray", "devices.only=cpu", "study.n_trials=2")
     with short_folder() as folder:
         with started_head(folder, environment=WITH_TOKEN) as address:
             there = (*words, f"ray.address={address}", *objective_words("counts"))

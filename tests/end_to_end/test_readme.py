@@ -13,6 +13,7 @@ from automl.cli.command_registry import COMMANDS
 from automl.cli.command_steps import compose_command
 from automl.cli.config_keys import all_config_keys
 from automl.cli.option_answers import answer_option
+from automl.config.command_arguments import argument_fields
 from tests.manuals import MANUALS, ROOT, section, text
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -111,7 +112,6 @@ def test_the_index_of_the_commands_has_a_row_for_each() -> None:
 INTERNAL = {
     "objective.file": "what `automl.sweep` keeps of its function",
     "objective.parts": "what `automl.sweep` keeps of its function",
-    "refit.of": "set by `refit` in the small study that it makes",
     "study.n_edits": "how many edits a stored config of a shared study has",
     "study.relative_to": "where a stored study's paths begin",
 }
@@ -124,5 +124,7 @@ def test_every_setting_command_and_exit_code_is_in_a_manual() -> None:
     rows = set(re.findall(r"`(\w+)[=`]", pages))
     assert [key for key in settings if key not in pages and key.split(".")[1] not in rows] == []
     assert [name for name in COMMANDS if f"`{name}`" not in pages] == []
+    arguments = {word for c in COMMANDS.values() for word in argument_fields(c.arguments)}
+    assert {word for word in arguments - rows if f"`--{word}`" not in pages} == set()
     codes = section("Exit codes").split("\n## ")[0]
     assert all(re.search(rf"\b{code}\b", codes) for code in (0, 1, 2, 130, 143)), codes

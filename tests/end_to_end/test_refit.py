@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import Call
 from tests.end_to_end.program import Program, objective_words
 from tests.end_to_end.records import Records
 
-FEW = ("study.name=a", "devices=host", "sampler=random", "pruner=none")
+FEW = ("study.name=a", "devices.only=cpu", "sampler=random", "pruner=none")
 SMALL = (*FEW, "study.n_trials=2", "training.epochs=4", "data.n_train=200", "data.n_validation=100")
 REFIT = ("refit", "study.name=a")
 OF_SWEPT = (*REFIT, "copy=false")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 NAME = "study.name=a"
 MOVED = (NAME, "copy=false")
 SMALL = (
-    *(NAME, "devices=host", "sampler=random", "pruner=none", "study.n_trials=2"),
+    *(NAME, "devices.only=cpu", "sampler=random", "pruner=none", "study.n_trials=2"),
     *("training.epochs=4", "data.n_train=200", "data.n_validation=100", "execution=inline"),
 )
 

@@ -18,7 +18,7 @@ WORDS = (
     "data.n_train=100",
     "data.n_validation=50",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
 )
 WHO_WAS_HERE = ("studies/kept/lock", "studies/kept/events.delivered", "studies/kept/delivery.log")
 """They tell which process held or delivered the study last, and nothing of the study."""

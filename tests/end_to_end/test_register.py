@@ -31,7 +31,7 @@ FEW = (
     "study.n_trials=2",
     "training.epochs=6",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",
     "admission.max_concurrent_trials=1",
 )

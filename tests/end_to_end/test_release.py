@@ -22,7 +22,7 @@ pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[expor
 NAME = "study.name=a"
 MOVED = (NAME, "copy=false")
 SMALL = (
-    *(NAME, "devices=host", "sampler=random", "pruner=none", "study.n_trials=2"),
+    *(NAME, "devices.only=cpu", "sampler=random", "pruner=none", "study.n_trials=2"),
     *("training.epochs=15", "data.n_train=400", "data.n_validation=100", "execution=inline"),
     "space={depth: 1, width: 32, lr: 0.05, batch_size: 32}",
 )

@@ -22,7 +22,7 @@ WORDS = (
     "space.dropout=0.2",
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     "execution.pack=off",
 )
 
@@ -109,7 +109,7 @@ def test_the_halves_have_bit_for_bit_the_losses_of_the_whole(told: Story) -> Non
 
 def test_a_resumed_sweep_knows_the_memory_that_earlier_trials_took(program: Program) -> None:
     words = ("data.n_train=200", "training.epochs=3", "pruner=none", "tracking.uri=none")
-    assert program.call("study.name=a", "study.n_trials=3", "devices=host", *words).code == 0
+    assert program.call("study.name=a", "study.n_trials=3", "devices.only=cpu", *words).code == 0
     assert program.call("resume", "study.name=a", "study.n_trials=4").code == 0
     peaks = [
         e for e in Records(program.folder, "a").of_trial(3) if isinstance(e, MemoryPeakMeasured)

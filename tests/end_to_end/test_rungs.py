@@ -29,7 +29,7 @@ WORDS = (
     "sampler=random",
     "pruner.min_steps=2",
     "pruner.min_trials=2",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",  # where every report is judged at once
     "admission.max_concurrent_trials=1",
 )
@@ -72,7 +72,7 @@ ASHA = (
     "pruner.min_steps=3",
     "pruner.max_steps=12",  # rungs after 3 and 6 steps
     "training.checkpoint_every_seconds=0",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",
     "admission.max_concurrent_trials=1",
     "tracking.uri=none",
@@ -116,7 +116,7 @@ def test_paused_trials_are_promoted_by_later_sweeps_as_by_one_that_goes_through(
 
 def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: Call) -> None:
     words = (
-        "devices=host",
+        "devices.only=cpu",
         "execution=inline",
         "tracking.uri=none",
         *objective_words("says_where_it_may_write"),

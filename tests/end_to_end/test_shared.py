@@ -60,7 +60,7 @@ class Machines:
             f"study.storage='{self._database}'",
             f"tracking.uri=sqlite:///{self._mlflow}",
             "pruner=none",
-            "devices=host",
+            "devices.only=cpu",
             "admission.max_concurrent_trials=2",
         )
 

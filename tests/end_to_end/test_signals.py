@@ -16,7 +16,7 @@ WORDS = (
     "study.name=stuck",
     "study.n_trials=3",
     "admission.max_concurrent_trials=1",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("never_returns"),
 )
 DELIVERY = ("events.delivered", "delivery.log")
@@ -77,7 +77,13 @@ def test_a_batch_system_s_signal_to_every_process_stops_it_in_order(
 ) -> None:
     """As Slurm's `--signal` and `scancel` send it, and `timeout`, which sends it twice."""
     records = Records(program.folder, "job")
-    words = ("study.name=job", "study.n_trials=4", "devices=host", "sampler=random", "pruner=none")
+    words = (
+        "study.name=job",
+        "study.n_trials=4",
+        "devices.only=cpu",
+        "sampler=random",
+        "pruner=none",
+    )
     small = ("training.epochs=4000", "data.n_train=300", "data.n_validation=100")
     # From a start of its own: a fork has the tests' fork server, which the signal does not reach.
     running = program.start_module("automl", *words, *small, "admission.max_concurrent_trials=2")

@@ -24,7 +24,7 @@ WORDS = (
     f"objective.target={OBJECTIVES}:reports_until_told",
     "space={x: {low: 0.0, high: 1.0}}",
     "admission.max_concurrent_trials=1",
-    "devices=host",
+    "devices.only=cpu",
     "pruner=none",
     "tracking.uri=none",
 )

@@ -27,7 +27,7 @@ WORDS = (
     f"objective.target={OBJECTIVES}:counts",
     "space={x: 1}",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
     "execution=inline",
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

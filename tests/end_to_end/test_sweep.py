@@ -38,12 +38,12 @@ WORDS = (
     "pruner.factor=2",
     "pruner.min_trials=3",
     "admission.max_concurrent_trials=1",
-    "devices=host",
+    "devices.only=cpu",
     "execution.pack=off",
 )
 
 
-TWO = ("study.name=remote", "study.n_trials=2", "study.direction=maximize", "devices=host")
+TWO = ("study.name=remote", "study.n_trials=2", "study.direction=maximize", "devices.only=cpu")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def story_with_trees(module_program: Program) -> Path:
     """A folder with a study of trees, `t`. Other families go the same way, and have their suites
     of families, exports and refits."""
     mixed_frame(2).to_csv(module_program.folder / "table.csv", index=False)
-    inline = ("devices=host", "execution=inline", "sampler=random", "pruner=none")
+    inline = ("devices.only=cpu", "execution=inline", "sampler=random", "pruner=none")
     words = ("model=trees", "study.name=t", "study.n_trials=2", "training.epochs=3")
     assert module_program.call(*words, *TABLE, *inline).code == 0
     return module_program.folder
@@ -55,7 +55,7 @@ def test_no_process_of_a_sweep_loads_torch(table: Path, program: Program) -> Non
     program.environment["PYTHONPATH"] = f"{table / 'first'}:{program.environment['PYTHONPATH']}"
     families = ("model=auto", "model.families=[linear,trees,boosting]", "space=auto")
     words = ("study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
-    done = program.run(*families, *words, "devices=host", "execution=workers")
+    done = program.run(*families, *words, "devices.only=cpu", "execution=workers")
     assert (done.code, done.stderr) == (0, "")
     assert not marker.exists()
     params = Records(table, "t").params()
@@ -69,7 +69,7 @@ def test_no_process_of_a_sweep_loads_torch(table: Path, program: Program) -> Non
 def test_a_killed_sweep_goes_on_as_if_it_never_was(table: Path, program: Program) -> None:
     words = (
         *("model=trees", "study.n_trials=2", "training.epochs=12", *TABLE),
-        *("pruner=none", "sampler=random", "devices=host", "execution=workers"),
+        *("pruner=none", "sampler=random", "devices.only=cpu", "execution=workers"),
         *("training.checkpoint_every_seconds=0", "admission.max_concurrent_trials=1"),
     )
     killed, whole = Records(table, "killed"), Records(table, "whole")
@@ -129,7 +129,7 @@ def test_what_several_families_found_is_exported_and_released(table: Path, call:
     pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[export]'")
     words = ("model=auto", "study.name=t", "study.n_trials=3", "training.epochs=3", *TABLE)
     folds = ("data.folds=3", "model.families=[linear,trees]", "space=auto", "pruner=none")
-    done = call(*words, *folds, "devices=host", "execution=inline")
+    done = call(*words, *folds, "devices.only=cpu", "execution=inline")
     assert (done.code, done.stderr) == (0, "")
     done = call("export", "study.name=t", "which=ensemble", "to=out")
     assert (done.code, done.stderr) == (0, "")
@@ -141,7 +141,7 @@ def test_what_several_families_found_is_exported_and_released(table: Path, call:
 
 def test_what_asks_for_gpus_is_refused(table: Path, call: Call) -> None:
     words = ("model=trees", "study.name=t", *TABLE)
-    for setting in ("devices=nvml", "devices.choose=gpu"):
+    for setting in ("devices.only=nvml", "devices.only=gpu"):
         done = call(*words, setting)
         assert done.code == 2
         assert f"{setting}: model=trees trains on the CPU alone: leave it out." in done.stderr

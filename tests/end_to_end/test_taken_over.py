@@ -16,7 +16,7 @@ WORDS = (
     "study.name=known",
     "study.n_trials=2",
     "sampler=grid",
-    "devices=host",
+    "devices.only=cpu",
     "admission.request=64MiB",
     "admission.max_concurrent_trials=2",
     *objective_words("ends_oddly"),

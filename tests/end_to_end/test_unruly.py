@@ -23,7 +23,7 @@ def unruly_one(name: str) -> tuple[str, ...]:
         *objective_words(name),
         f"objective.target={unruly.__name__}:{name}",
         "admission.max_concurrent_trials=1",
-        "devices=host",
+        "devices.only=cpu",
         f"study.name={name}",
     )
 

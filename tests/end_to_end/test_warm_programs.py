@@ -14,7 +14,9 @@ pytestmark = pytest.mark.slow
 def test_each_process_of_a_forked_sweep_is_forked(program: Program) -> None:
     """A sweep that loads its libraries takes three times as much of a core."""
     records = Records(program.folder, "warm")
-    running = program.start("study.name=warm", "devices=host", *objective_words("waits_half_way"))
+    running = program.start(
+        "study.name=warm", "devices.only=cpu", *objective_words("waits_half_way")
+    )
     running.wait_until(lambda: bool(records.losses()), "a report")
     processes = psutil.Process(running.process.pid).children(recursive=True)
     commands = [" ".join(process.cmdline()) for process in processes]

@@ -18,7 +18,7 @@ pytest.importorskip("onnxruntime", reason="needs pip install 'automl-sweep[expor
 TABLE = ("data=csv", "data.path=table.csv", f"data.target={TARGET}")
 WORDS = (
     *("model.families=[linear,trees]", "training.epochs=2", "study.n_trials=3"),
-    *("pruner=none", "devices=host", "execution=inline"),
+    *("pruner=none", "devices.only=cpu", "execution=inline"),
 )
 
 
@@ -104,7 +104,7 @@ def test_a_release_goes_on_with_the_out_of_fold_score(study: Records, call: Call
 
 
 def test_a_study_of_before_keeps_its_model(study: Records, call: Call) -> None:
-    before = ("study.name=old", *TABLE, "devices=host", "execution=inline", "training.epochs=1")
+    before = ("study.name=old", *TABLE, "devices.only=cpu", "execution=inline", "training.epochs=1")
     assert call(*before, "model=mlp", "study.n_trials=1").code == 0
     again = call(*before, "study.n_trials=2")
     assert again.code == 2

@@ -30,7 +30,7 @@ _WORDS = (
     "copy=false",  # each try has a folder of its own
     "pruner=none",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
 )
 CALLS = (
     *("openat", "mkdir", "read", "pread64", "write", "pwrite64", "ftruncate"),

@@ -42,7 +42,7 @@ WORDS = (
     "tracking.uri=none",  # tests/tracking/test_confirmed.py damages what is delivered
     "sampler=random",
     "pruner=none",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("trains_on_its_state"),
     "space={rate: {low: 0.1, high: 0.9}}",
 )

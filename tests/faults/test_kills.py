@@ -42,7 +42,7 @@ WORDS = (
     f"admission.max_trials_per_device={N_LIVE}",
     "pruner=none",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
 )
 ALONE = ("admission.request=1MiB", *objective_words("acknowledges"))
 N_PACK_EPOCHS = 80 if ARE_SAMPLED else 200

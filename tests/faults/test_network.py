@@ -34,7 +34,7 @@ def words(name: str, uri: str, n_trials: int, objective: str) -> tuple[str, ...]
         f"tracking.uri={uri}",
         "sampler=random",
         "pruner=none",
-        "devices=host",
+        "devices.only=cpu",
         *objective_words(objective)[:2],
         "space={x: {low: 0.0, high: 1.0}}",
     )

@@ -46,7 +46,7 @@ def test_each_kind_ends_with_a_cause_and_the_next_trial_meets_nothing(
         *("study.name=odd", f"study.n_trials={2 * len(names) + 1}", f"study.enqueue=[{queue}]"),
         *("objective=python", f"objective.target={odd.TARGET}", "sampler=random"),
         f"space={{n: {{low: -1, high: {2 * len(odd.KINDS)}}}}}",
-        *("devices=host", "admission.max_concurrent_trials=1", "pruner=none"),
+        *("devices.only=cpu", "admission.max_concurrent_trials=1", "pruner=none"),
         f"execution.trial_timeout_seconds={odd.TIMEOUT_SECONDS}",
     )
     assert done.code == 0, done.stderr

@@ -53,7 +53,7 @@ def test_no_secret_is_anywhere(
         told = f"tracking.uri={tracking}"
         sweep = program.start_module(
             *("automl", "study.name=told", "study.n_trials=3", "admission.max_concurrent_trials=1"),
-            *("--config-dir", str(own), "--config-name", "own", told, "devices=host"),
+            *("--config-dir", str(own), "--config-name", "own", told, "devices.only=cpu"),
             *(
                 "objective=python",
                 "objective.target=tests.end_to_end.hostile:leaks",

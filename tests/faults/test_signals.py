@@ -33,7 +33,7 @@ WORDS = (
     "admission.request=1MiB",
     "pruner=none",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("lasts_ten_minutes"),
 )
 
@@ -163,7 +163,7 @@ def test_without_a_reader_of_what_it_says_it_goes_on_to_its_end(
         "-m",
         "automl",
         *WORDS[:2],
-        "devices=host",
+        "devices.only=cpu",
         "pruner=none",
         *objective_words("reports_thrice"),
     )

@@ -31,7 +31,7 @@ WORDS = (
     "admission.max_concurrent_trials=2",
     "pruner=none",
     "sampler=random",
-    "devices=host",
+    "devices.only=cpu",
     *objective_words("counts"),
     "study.name=shaken",
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from automl.config import DevicesConfig, DevicesKind
+from automl.config import DevicesConfig
 from automl.devices.device_reader import open_device_reader
 from automl.devices.device_reading import DeviceReader
 from automl.trial import LOCAL_HOST, DeviceShare, Placement
@@ -13,7 +13,7 @@ from automl.trial import LOCAL_HOST, DeviceShare, Placement
 
 @pytest.fixture
 def reader() -> Iterator[DeviceReader]:
-    with contextlib.closing(open_device_reader(DevicesConfig(kind=DevicesKind.auto))) as reader:
+    with contextlib.closing(open_device_reader(DevicesConfig())) as reader:
         if [device.address for device in reader.read()] == [LOCAL_HOST]:
             pytest.fail("there is no GPU that both NVML and torch can use")
         yield reader

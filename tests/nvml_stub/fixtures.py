@@ -11,7 +11,7 @@ For a whole program in a subprocess:
         ...                                            # it waits, and says why
         nvml_stub.gpu(LARGE).empty()                   # its next reading shows room
 
-Use `devices=nvml` there: under `auto` torch is asked too, and it cannot use the stub's GPUs.
+Use `devices.only=nvml` there: under `auto` torch is asked too, and it cannot use the stub's GPUs.
 Without a C compiler these tests are skipped, and say so.
 """
 

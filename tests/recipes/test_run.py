@@ -11,7 +11,7 @@ from tests.recipes import run as runner
 
 SWEEP = (
     "python -m automl objective=python objective.target={name}.py:train execution=inline "
-    "devices=host space='{{lr: [1, 2]}}' study.n_trials=1 study.name={name}"
+    "devices.only=cpu space='{{lr: [1, 2]}}' study.n_trials=1 study.name={name}"
 )
 
 

@@ -13,6 +13,7 @@ from automl.report.findings import (
     rung_agreements,
     search_gain,
 )
+from automl.report.front_section import front_volumes
 from automl.report.study_data import TrialExecution, read_study_data
 from automl.report.work_sections import whole_percents
 from automl.running.features.report_page import make_report
@@ -170,3 +171,20 @@ def test_the_cost_names_every_state_that_has_a_share(tmp_path: Path) -> None:
     ]
     page = make_report(write_study(tmp_path / "any", events)).read_text("utf-8")
     assert "50% for finished trials, 33% for failed ones, 17% for interrupted ones." in page
+
+
+def test_the_volume_of_the_front_grows_to_its_part_of_the_box(tmp_path: Path) -> None:
+    points = [(1.0, 0.0), (0.0, 1.0), (0.9, 0.9), (0.5, 0.5)]
+    events: list[Event] = []
+    for number, (first, second) in enumerate(points):
+        values = {"val_loss": first, "seconds": second}
+        events += [
+            TrialStarted(number, BEGUN + number, {"lr": 0.1}, "cpu"),
+            FinishedOutcome(number, BEGUN + number + 0.5, first, values=values),
+        ]
+    settings = {"study.metric": "val_loss, seconds", "study.direction": "minimize, minimize"}
+    data = read_study_data(write_study(tmp_path / "any", events, settings))
+    volumes = front_volumes(data)
+    assert volumes is not None
+    assert [i for i, _ in volumes] == [1, 2, 3, 4]
+    assert [volume for _, volume in volumes] == pytest.approx([0, 0, 0.01, 0.25], abs=1e-6)

@@ -28,7 +28,7 @@ def warm_up_processes(config: Config) -> Iterator[DelivererProcess | None]:
     Raises ConfigError for a tracking URI that cannot be used.
     """
     is_outside = config.objective.kind is ObjectiveKind.outside
-    has_workers = config.execution.kind in (ExecutionKind.auto, ExecutionKind.workers)
+    has_workers = config.execution.kind is ExecutionKind.workers
     if has_workers and not is_outside:
         preload_fork_server(*training_preloads(config), *_for_surveys(config))
     if not config.tracking.uses_mlflow:

@@ -245,10 +245,10 @@ class _StudyPreparation:
         if dataset is not None and family.weighs_classes:
             check_class_weight(space.names, training.loss_name, dataset.task)
         if not family.uses_torch:
-            kind, choose = self._config.devices.kind, self._config.devices.choose
+            devices = self._config.devices
+            asks_gpu = devices.kind is DevicesKind.nvml or devices.choose is ChooseDevice.gpu
             rule = f"model={family_name(family)} trains on the CPU alone: leave it out."
-            check_setting(kind is not DevicesKind.nvml, "devices", kind.name, rule)
-            check_setting(choose is not ChooseDevice.gpu, "devices.choose", choose.value, rule)
+            check_setting(not asks_gpu, "devices.only", devices.only, rule)
 
     def _check_sampler(self, space: SearchSpace) -> None:
         """Refuse a sampler that needs a written space where there is none."""

@@ -260,8 +260,8 @@ class PreparedStudy:
     @property
     def devices(self) -> DevicesConfig:
         """The devices where trials may go. A family that makes no use of GPUs has none."""
-        kind = DevicesKind.host if self._on_cpu_alone else self.config.devices.kind
-        return replace(self.config.devices, kind=kind)
+        devices = self.config.devices
+        return replace(devices, only="cpu") if self._on_cpu_alone else devices
 
     @property
     def _on_cpu_alone(self) -> bool:

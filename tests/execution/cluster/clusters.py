@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from automl.config import DevicesConfig, DevicesKind, RayConfig
+from automl.config import DevicesConfig, RayConfig
 from automl.execution.cluster import node_messages as m
 from automl.execution.cluster.node import AgentConnection, ClusterNode
 from automl.execution.cluster.node_files import CodeFolder
@@ -30,7 +30,7 @@ from automl.trial import HOST_UUID, DeviceId, DeviceShare, Placement
 from tests.processes import is_running
 
 ROOT = Path(__file__).parents[3]
-SETTINGS = NodeSettings(DevicesConfig(kind=DevicesKind.host), False, 1, 4, ())
+SETTINGS = NodeSettings(DevicesConfig("cpu"), False, 1, 4, ())
 
 
 _WITHOUT = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}

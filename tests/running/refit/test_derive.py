@@ -160,7 +160,7 @@ def test_it_is_a_study_of_the_winners_params() -> None:
 
 def test_it_trains_on_this_machine_whatever_cluster_the_study_had() -> None:
     config = replace(CONFIG, execution=ExecutionConfig(kind=ExecutionKind.ray))
-    assert derived(config, decide(RefitArguments())).execution.kind is ExecutionKind.auto
+    assert derived(config, decide(RefitArguments())).execution.kind is ExecutionKind.workers
 
 
 def test_another_refit_has_another_folder_and_more_seeds_the_same() -> None:
