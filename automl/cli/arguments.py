@@ -29,6 +29,9 @@ from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.config.renamed import rename_words
 from automl.errors import ConfigError
 
+HELP = "help"
+"""The word before a topic, as another way to write `--help`."""
+
 
 @dataclass(frozen=True)
 class CommandLine:
@@ -42,6 +45,8 @@ class CommandLine:
     config_name: str | None = None
     config_dir: str | None = None
     help: bool = False
+    help_topic: str = ""
+    """The command or topic that help is asked about; empty: the first screen."""
     version: bool = False
     completion: bool = False
     json: bool = False
@@ -73,7 +78,10 @@ def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
     """Parse the words after the program's name into a command line. Raises ConfigError."""
+    if argv and argv[0] == HELP:
+        return _help_line(argv[1:])
     command, rest = _split_command(argv)
+    topic = command if len(rest) < len(argv) else ""
     parser = _parser()
     parsed, unknown = parser.parse_known_intermixed_args(rest)
     # argparse takes an unknown option with a space for an override.
@@ -115,11 +123,23 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         config_name=parsed.config_name,
         config_dir=parsed.config_dir,
         help=parsed.help,
+        help_topic=topic,
         version=parsed.version,
         completion=parsed.shell_completion,
         json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def _help_line(words: Sequence[str]) -> CommandLine:
+    """Return the line `help [TOPIC]`. Raises ConfigError."""
+    parsed, unknown = _parser().parse_known_intermixed_args(words)
+    if unknown or len(parsed.overrides) > 1:
+        raise ConfigError(
+            f"help {' '.join(words)}: help takes one word, a command or a topic: automl help space"
+        )
+    topic = "".join(parsed.overrides)
+    return CommandLine(help=True, help_topic=topic, json=parsed.json, config_dir=parsed.config_dir)
 
 
 def replace_old_keys(words: Sequence[str]) -> list[str]:

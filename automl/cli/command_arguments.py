@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS
+from automl.config import STUDY_NAME_PATTERN
 from automl.config.command_arguments import argument_fields, is_listed
 from automl.errors import ConfigError
 
@@ -39,7 +40,7 @@ def choose_entry(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
             for word in words
             if word == mark or (mark[-1] == "=" and word[: len(mark)] == mark)
         ]
-        if not marked:
+        if not marked or (entry == "clone" and not _is_name(marked[-1].partition("=")[2])):
             continue
         others = [word for word in words if word not in marked]
         if entry == "register":
@@ -55,6 +56,10 @@ def choose_entry(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
             )
         return entry, list(words)
     return command, list(words)
+
+
+def _is_name(text: str) -> bool:
+    return bool(STUDY_NAME_PATTERN.fullmatch(text.strip("'\"")))
 
 
 def commands_with_argument(word: str) -> list[str]:

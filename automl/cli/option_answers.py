@@ -46,7 +46,7 @@ def _answer_text(line: CommandLine) -> str:
     if line.help:
         from automl.cli.help_text import help_text
 
-        return help_text(line.config_dir)
+        return help_text(line.help_topic, line.config_dir)
     if line.version:
         from importlib import metadata
 

@@ -430,9 +430,11 @@ class SweepArguments(CommandArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check = self.checker()
+        check("from_", self.from_ is None, "must be the name of a study.")
         rule = "needs from=NAME, which names the study that the new one begins with."
         for name, default in (("warm", False), ("start", True)):
-            self.checker()(name, getattr(self, name) is default, rule)
+            check(name, getattr(self, name) is default, rule)
 
 
 @dataclass
