@@ -115,10 +115,15 @@ MOVED: Sequence[MovedKey] = (
 )
 _BY_RULES = "Tables are read by the rules of this version; data.columns.NAME=KIND says otherwise."
 
-DROPPED: Sequence[DroppedKey] = tuple(
-    DroppedKey(f"data.{rule.name}", True, _BY_RULES)
-    for rule in DataRule
-    if rule is not DataRule.combine
+DROPPED: Sequence[DroppedKey] = (
+    *(
+        DroppedKey(f"data.{rule.name}", True, _BY_RULES)
+        for rule in DataRule
+        if rule is not DataRule.combine
+    ),
+    DroppedKey("devices.interval_seconds", 0.5, "Devices are read each half second."),
+    DroppedKey("admission.stale_seconds", 5.0, "A reading of devices counts for 5 s."),
+    DroppedKey("execution.recycle_growth", "2GiB", "A worker that has grown by 2 GiB is replaced."),
 )
 
 

@@ -61,8 +61,6 @@ def test_columns_are_taken_for_what_the_line_says(composed: Compose) -> None:
         "hours-per.week": "number",
         "a=b: [c]": "text",
     }
-    assert config.data.detect
-    assert not composed("data=digits").config.data.detect
 
 
 def test_arguments_of_a_sampler(composed: Compose) -> None:
