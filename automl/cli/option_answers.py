@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import COMMANDS, conf_dir
+from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS, conf_dir
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 
@@ -31,7 +31,7 @@ def answer_option(line: CommandLine) -> int:
     with machine_output():
         text = _answer_text(line)
         if line.help:
-            does = {command.name: command.does for command in COMMANDS.values()}
+            does = {command.name: command.does for command in LISTED_COMMANDS.values()}
             write_answer({"help": text, "commands": does})
         elif "--cfg" in line.hydra_options and not line.version:
             import yaml
@@ -46,7 +46,7 @@ def _answer_text(line: CommandLine) -> str:
     if line.help:
         from automl.cli.help_text import help_text
 
-        return help_text(line.config_dir)
+        return help_text(line.help_topic, line.config_dir)
     if line.version:
         from importlib import metadata
 
@@ -118,12 +118,13 @@ def _complete_in_shell(overrides: Sequence[str]) -> int:
 def _split_line(line: str) -> tuple[str, list[str]]:
     """Return the words of the line that Hydra knows, and the candidates that it does not know: the
     commands, then arguments of the command and names of studies."""
-    from automl.cli.command_arguments import argument_texts, split_arguments
+    from automl.cli.command_arguments import split_arguments
+    from automl.cli.help_text import argument_texts
     from automl.record.studies import study_names
 
     words = line.split()
     last = "" if line.endswith(" ") or not words else words.pop()
-    names, key, ours = study_names(Path(StudyConfig.dir)), "study.name=", [*COMMANDS]
+    names, key, ours = study_names(Path(StudyConfig.dir)), "study.name=", [*LISTED_COMMANDS]
     if len(words) > 1 and words[1] in COMMANDS:
         command, others = words[1], [word for word in words[2:] if "=" in word]
         ours = [*(f"{text.word}=" for text in argument_texts(command)), *names]

@@ -1,10 +1,10 @@
-"""`devices`: prints what admission sees of every device; with `execution=ray`, of every device of
+"""`devices`: shows what admission sees of every device; with `execution=ray`, of every device of
 every node.
 
-`devices watch=true` shows every device, the trials on it, other users' processes and the queues, in
-a terminal until Ctrl-C, else once. Memory is read here, with `execution=ray` on every node. The
-`status.json` files of the sweeps in `study.dir` say which part is ours and what waits. Nothing is
-reserved or decided here.
+In a terminal it shows every device, the trials on it, other users' processes and the queues until
+Ctrl-C; elsewhere it prints a table once. `watch=…` says which of both. Memory is read here, with
+`execution=ray` on every node. The `status.json` files of the sweeps in `study.dir` say which part
+is ours and what waits. Nothing is reserved or decided here.
 """
 
 from __future__ import annotations
@@ -216,7 +216,8 @@ COLUMNS = (
 def run(call: CommandCall) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
     config = call.config
-    if call.typed_arguments(DevicesArguments).watch:
+    watch = call.typed_arguments(DevicesArguments).watch
+    if watch or (watch is None and not wants_answer() and open_console().is_terminal):
         return watch_devices(config)
     if watches_cluster(config):
         _print_nodes(config)
