@@ -50,6 +50,8 @@ class CommandLine:
     completion: bool = False
     json: bool = False
     """Whether the answer is one JSON object on stdout; lines for people then go to stderr."""
+    why: bool = False
+    """Whether `--cfg job` says what each `auto` becomes, and why."""
     hydra_options: tuple[str, ...] = ()
     """The options that only Hydra can answer (`--cfg job`, `--info`, …), in Hydra's form; empty:
     run the command."""
@@ -128,6 +130,7 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         version=parsed.version,
         completion=parsed.shell_completion,
         json=parsed.json,
+        why=parsed.why,
         hydra_options=tuple(hydra_options),
     )
 
@@ -222,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--why", action="store_true")
     parser.add_argument("--yes", action="store_true")
     parser.add_argument("--hydra-help", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])

@@ -23,7 +23,7 @@ from automl.errors import ConfigError
 _AUTO_KEYS = frozenset(
     (
         *("study.name", "study.n_trials", "study.direction"),
-        *("data.validation_fraction", "training.epochs", "tracking.uri"),
+        *("data.validation_fraction", "data.rules", "training.epochs", "tracking.uri"),
         *("sampler.population_size", "sampler.mutation_prob", "pruner.max_steps"),
         *("admission.request", "admission.max_concurrent_trials"),
         "admission.max_trials_per_device",
@@ -100,5 +100,21 @@ def write_open_values(text: str, package: str | None = None) -> str:
             key = ".".join(filter(None, keys))
             if match[3] == "null" and key.count(".") == 1 and not key.startswith("space."):
                 line = line.removesuffix("null") + ("auto" if key in _AUTO_KEYS else "none")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def explain_open_values(text: str, reasons: Mapping[str, tuple[object, str]]) -> str:
+    """Return a printed config with the value and the case behind each `auto` that has a reason, by
+    key."""
+    section, lines = "", []
+    for line in text.split("\n"):
+        match = _NULL_LINE.fullmatch(line)
+        section = match[2] if match and not match[1] else section
+        key = f"{section}.{match[2]}" if match and len(match[1]) == 2 else ""
+        if match and match[3] == "auto" and key in reasons:
+            value, case = reasons[key]
+            is_later = value == "auto"
+            line = f"{line}  # {case}" if is_later else f"  {match[2]}: {value}  # auto: {case}"
         lines.append(line)
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS, conf_dir
-from automl.config import StudyConfig
+from automl.config import Config, StudyConfig
 from automl.errors import ConfigError
 
 
@@ -51,26 +51,37 @@ def _answer_text(line: CommandLine) -> str:
         from importlib import metadata
 
         return f"automl {metadata.version('automl-sweep')}\n"
-    printed = io.StringIO()
+    printed, config = io.StringIO(), None
     # Hydra ends the process after its own help.
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        _show_hydra_answer(line)
+        config = _show_hydra_answer(line)
     if line.hydra_options[:2] != ("--cfg", "job") or line.json:
         return printed.getvalue()
-    from automl.cli.open_values import write_open_values
+    from automl.cli.open_values import explain_open_values, write_open_values
 
     options = dict(zip(line.hydra_options, line.hydra_options[1:], strict=False))
-    return write_open_values(printed.getvalue(), options.get("--package"))
+    text = write_open_values(printed.getvalue(), options.get("--package"))
+    return explain_open_values(text, _reasons(config)) if line.why and config else text
 
 
-def _show_hydra_answer(line: CommandLine) -> None:
-    """Let Hydra print what `--cfg`, `--info` or `--hydra-help` asks for. Raises ConfigError."""
+def _reasons(config: Config) -> dict[str, tuple[object, str]]:
+    """Return what each setting becomes where it is left open, and the case, by key."""
+    from automl.config.decided import decided_cases
+
+    values = {key: found.value(config) for key, found in decided_cases(config).items()}
+    plain = {key: getattr(value, "name", value) for key, value in values.items()}
+    return {key: (plain[key], found.case) for key, found in decided_cases(config).items()}
+
+
+def _show_hydra_answer(line: CommandLine) -> Config | None:
+    """Let Hydra print what `--cfg`, `--info` or `--hydra-help` asks for, and return the config that
+    `--cfg` is of. Raises ConfigError."""
     from automl.cli.command_steps import choose_hydra_input
     from automl.cli.compose import compose
     from automl.cli.hydra_errors import explain_errors, refuse_hydra_overrides
     from automl.cli.space_overrides import override_text
 
-    words = list(line.hydra_options)
+    words, config = list(line.hydra_options), None
     with explain_errors(line.overrides):
         if words[:2] == ["--cfg", "job"]:
             refuse_hydra_overrides(line.overrides)
@@ -83,6 +94,7 @@ def _show_hydra_answer(line: CommandLine) -> None:
             words.append(f"training.epochs={override_text(config.training.epochs)}")
             words.append(f"data.folds={override_text(config.data.folds)}")
         _hydra_main(hydra_input.config_name, words)
+    return config
 
 
 def _complete_in_shell(overrides: Sequence[str]) -> int:

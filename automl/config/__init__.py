@@ -9,7 +9,7 @@ pruners), each has a class of its own in the package that builds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from automl.config.checks import (
@@ -27,7 +27,8 @@ from automl.config.command_arguments import (
     RefitArguments,
     RefitOrigin,
 )
-from automl.config.data import TEST_FRACTION, ColumnKind, DataConfig, DataKind, DataRule, Task
+from automl.config.data import ColumnKind, DataConfig, DataKind, DataRule, Task
+from automl.config.decided import decide
 from automl.config.execution import (
     AdmissionConfig,
     ChooseDevice,
@@ -38,11 +39,10 @@ from automl.config.execution import (
     RayConfig,
     SurveyKind,
 )
-from automl.config.metrics import LOSSES, metric_direction
+from automl.config.metrics import LOSSES
 from automl.config.objective import CodeChange, ObjectiveConfig, ObjectiveKind
 from automl.config.option_bases import ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.study import (
-    DEFAULT_N_TRIALS,
     STUDY_NAME_PATTERN,
     UNLIMITED_N_TRIALS,
     AutoSetting,
@@ -52,7 +52,6 @@ from automl.config.study import (
     TrackingConfig,
 )
 from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
-from automl.trial import Direction
 
 __all__ = [
     "LOSSES",
@@ -94,7 +93,6 @@ __all__ = [
     "check_function_target",
     "check_positive",
     "check_setting",
-    "default_test",
     "parse_bytes",
     "parse_limit",
 ]
@@ -134,48 +132,3 @@ class Config:
             and self.admission.devices_per_trial == 1  # a survey cannot see memory of other ranks
             and self.execution.kind is not ExecutionKind.inline
         )
-
-
-def decide(config: Config) -> None:
-    """Fill in the settings that are left open (None) and follow from other settings.
-
-    A built-in training's metric has a direction. A table for which models of any family are tried
-    wastes no row: its trials train folds, and no test part is split off; they are as many as a time
-    limit allows.
-    """
-    study, data = config.study, config.data
-    is_any_family = _tries_families_on_table(config)
-    n_trials, folds, test = study.n_trials, data.folds, data.test
-    if n_trials is None:
-        is_timed = is_any_family and study.timeout_seconds is not None
-        is_outside = config.objective.kind is ObjectiveKind.outside  # whoever asks ends it
-        n_trials = UNLIMITED_N_TRIALS if is_timed or is_outside else DEFAULT_N_TRIALS
-    if folds is None:
-        folds = "auto" if is_any_family and data.sweep_rows is None else 1
-    if test == "auto":
-        test = default_test(config)
-    rules = len(DataRule) if data.rules is None else data.rules
-    config.study = replace(study, direction=_decided_directions(config), n_trials=n_trials)
-    config.data = replace(data, folds=folds, test=test, rules=rules)
-
-
-def default_test(config: Config) -> str | float:
-    """Return what `data.test=auto` becomes."""
-    return "none" if _tries_families_on_table(config) else TEST_FRACTION
-
-
-def _tries_families_on_table(config: Config) -> bool:
-    return config.model.choice is not None and config.data.kind is DataKind.csv
-
-
-def _decided_directions(config: Config) -> Any:
-    """Return the direction of the study's metric, or of each of several."""
-    study, is_builtin = config.study, config.objective.kind is ObjectiveKind.builtin
-    several = isinstance(study.metric, list)
-    names = study.metric if several else [study.metric]
-    given = (study.direction if several else [study.direction]) or [None] * len(names)
-    decided = [
-        direction or (metric_direction(name) if is_builtin else Direction.minimize)
-        for name, direction in zip(names, given, strict=True)
-    ]
-    return decided if several else decided[0]

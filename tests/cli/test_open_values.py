@@ -11,11 +11,17 @@ import pytest
 import yaml
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.config_keys import OPTIONS_BY_CLASS
+from automl.cli.config_keys import OPTIONS_BY_CLASS, all_config_keys
 from automl.cli.help_text import class_docstrings
-from automl.cli.open_values import _AUTO_KEYS, read_open_values, write_open_values
+from automl.cli.open_values import (
+    _AUTO_KEYS,
+    explain_open_values,
+    read_open_values,
+    write_open_values,
+)
 from automl.cli.option_answers import answer_option
 from automl.config import Config
+from automl.config.decided import DECIDED
 from tests.cli.conftest import Compose, Refuse
 
 SHORT = {"study.n_trials": "n_trials"}
@@ -129,3 +135,25 @@ def test_a_part_of_the_config_is_printed_so_too() -> None:
     assert shown.splitlines()[1:] == [
         *("n_trials: auto", "constraints:", "  a: null", "timeout_seconds: none")
     ]
+
+
+def test_each_auto_says_what_it_becomes_and_why() -> None:
+    reasons = {"study.n_trials": (20, "no number is given"), "data.folds": ("auto", "by its rows")}
+    text = "study:\n  name: auto\n  n_trials: auto\ndata:\n  folds: auto\n  test: none\nspace: {}\n"
+    assert explain_open_values(text, reasons).split("\n") == [
+        "study:",
+        "  name: auto",
+        "  n_trials: 20  # auto: no number is given",
+        "data:",
+        "  folds: auto  # by its rows",
+        "  test: none",
+        "space: {}",
+        "",
+    ]
+
+
+def test_the_table_of_what_auto_becomes_names_settings_with_a_last_case_for_all() -> None:
+    last = {row.key: row for row in DECIDED}
+    for key, row in last.items():
+        assert key in all_config_keys()
+        assert row.applies(Config()), "a setting that is left open always gets a value"

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
-from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig, default_test
+from automl.config import Config, ObjectiveKind, PrunerConfig, SamplerConfig
 from automl.config.data import VALIDATION_FRACTION
+from automl.config.decided import decided_cases
 from automl.models.family import family_name, family_of
 from automl.record.trial_record import LIST_SEPARATOR
 from automl.running.prepare.resume_command import function_parts, refit_settings
@@ -43,7 +44,7 @@ def identity_settings(config: Config) -> dict[str, Any]:
         # Tables may move. Their contents may not change.
         del identity["data"]["path"]
         if config.data.test_path is not None:
-            identity["data"]["test"] = default_test(config)
+            identity["data"]["test"] = decided_cases(config)["data.test"].value(config)
         # The findings of these settings are in the columns and folds, and in the data's digest.
         del identity["data"]["rules"], identity["data"]["combine"]
         if config.data.validation_fraction is None:  # the split is in the data's digest
