@@ -9,7 +9,7 @@ read as `none`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import EnumType
 from types import NoneType
@@ -57,7 +57,9 @@ def _read(word: str) -> str:
         return word
     before, section, name, _ = match.groups()
     key, hints = f"{section}.{name}", list(_hints(section, name))
-    members = [hint.__members__ for hint in hints if isinstance(hint, EnumType)]
+    members: list[Mapping[str, object]] = [
+        hint.__members__ for hint in hints if isinstance(hint, EnumType)
+    ]
     if members or key in _WITH_BOTH:
         has_none = value in NONE_WORDS and (key in _WITH_BOTH or "none" in members[0])
         return f"{before}none" if has_none else word

@@ -26,7 +26,7 @@ def docstrings() -> Iterator[tuple[str, str]]:
     hints = get_type_hints(Config)
     for section in fields(Config):
         for cls in OPTIONS_BY_CLASS.get(section.name, {"": hints[section.name]}).values():
-            if is_dataclass(cls):
+            if isinstance(cls, type) and is_dataclass(cls):
                 texts = class_docstrings(cls)
                 for known in fields(cls):
                     if known.default is None or f"{section.name}.{known.name}" in _AUTO_KEYS:

@@ -98,7 +98,7 @@ def test_the_examples_above_have_each_old_key() -> None:
         ("evaluate.n_resamples=1000", "500", "1000 bootstrap samples"),
         ("refit.average=true", "false", "training.ema_decay"),
         ("refit.devices=all", "2", "devices.only"),
-        ("predict.device=auto", "cpu", "devices=host"),
+        ("predict.device=auto", "cpu", "devices.only=cpu"),
     ],
 )
 def test_what_is_no_argument_any_more_has_one_value(word: str, other: str, rule: str) -> None:
