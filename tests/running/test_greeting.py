@@ -55,7 +55,7 @@ def test_an_objective_is_told_what_its_value_is_called() -> None:
         "name; small values are good; metric=NAME names another, direction= turns it"
     )
     (line,) = notes_of_config(config_of(ObjectiveKind.python, {}))
-    assert line.endswith("study.metric=NAME names another, study.direction= turns it")
+    assert line.endswith("metric=NAME names another, direction= turns it")
     named = config_of(ObjectiveKind.called, {}, metric="accuracy", direction=Direction.maximize)
     (line,) = notes_of_config(named)
     assert line.endswith(
