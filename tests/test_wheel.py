@@ -74,7 +74,7 @@ def test_it_composes_from_its_own_conf(installed: Path, tmp_path: Path) -> None:
     assert Path(run(installed, tmp_path, "-c", where).strip()) == installed / "automl" / "conf"
     shown = run(installed, tmp_path, "-m", "automl", "--cfg", "job", "data=digits")
     assert "kind: digits" in shown
-    assert "tpe*" in run(installed, tmp_path, "-m", "automl", "--help")
+    assert "tpe*" in run(installed, tmp_path, "-m", "automl", "help", "settings")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,13 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from automl.cli.command_arguments import split_arguments
-from automl.cli.command_registry import COMMANDS, DEFAULT_COMMAND, MULTIRUN, closest_word
-from automl.cli.option_keys import refuse_kinds
+from automl.cli.command_arguments import choose_entry, split_arguments
+from automl.cli.command_registry import (
+    COMMANDS,
+    DEFAULT_COMMAND,
+    LISTED_COMMANDS,
+    MULTIRUN,
+    closest_word,
+)
 from automl.cli.short_words import expand_short_words, name_bare_words
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.config.renamed import rename_words
 from automl.errors import ConfigError
+
+HELP = "help"
+"""The word before a topic, as another way to write `--help`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,8 @@ class CommandLine:
     config_name: str | None = None
     config_dir: str | None = None
     help: bool = False
+    help_topic: str = ""
+    """The command or topic that help is asked about; empty: the first screen."""
     version: bool = False
     completion: bool = False
     json: bool = False
@@ -60,13 +70,17 @@ class _Parser(argparse.ArgumentParser):
 def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
     """Return the line of a command with these words, as a call from Python gives them. Raises
     ConfigError."""
-    arguments, overrides = split_arguments(command, replace_old_keys(words))
-    return CommandLine(command, tuple(expand_short_words(overrides)), tuple(arguments))
+    command, words = choose_entry(command, replace_old_keys(words))
+    arguments, overrides = split_arguments(command, words)
+    return CommandLine(command, tuple(_long_words(overrides)), tuple(arguments))
 
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
     """Parse the words after the program's name into a command line. Raises ConfigError."""
+    if argv and argv[0] == HELP:
+        return _help_line(argv[1:])
     command, rest = _split_command(argv)
+    topic = command if len(rest) < len(argv) else ""
     parser = _parser()
     parsed, unknown = parser.parse_known_intermixed_args(rest)
     # argparse takes an unknown option with a space for an override.
@@ -86,15 +100,22 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     if parsed.yes:
         parsed.overrides.append("yes=true")
     _refuse_missing_values(parsed.overrides)
+    if COMMANDS[command].written_now and not parsed.json:
+        sys.stderr.write(
+            f"automl: {command} is now written: automl {COMMANDS[command].written_now}\n"
+        )
     named = name_bare_words(COMMANDS[command], parsed.overrides)
+    command, named = choose_entry(command, named)
     arguments, overrides = split_arguments(command, named)
-    overrides = expand_short_words(overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
+    overrides = overrides if is_answered else _long_words(overrides)
     if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
         from automl.cli.config_keys import refuse_unknown_words
 
         refuse_unknown_words(overrides)
     if not is_answered:
+        from automl.cli.option_keys import refuse_kinds
+
         refuse_kinds(overrides)
     return CommandLine(
         command=command,
@@ -103,11 +124,23 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
         config_name=parsed.config_name,
         config_dir=parsed.config_dir,
         help=parsed.help,
+        help_topic=topic,
         version=parsed.version,
         completion=parsed.shell_completion,
         json=parsed.json,
         hydra_options=tuple(hydra_options),
     )
+
+
+def _help_line(words: Sequence[str]) -> CommandLine:
+    """Return the line `help [TOPIC]`. Raises ConfigError."""
+    parsed, unknown = _parser().parse_known_intermixed_args(words)
+    if unknown or len(parsed.overrides) > 1:
+        raise ConfigError(
+            f"help {' '.join(words)}: help takes one word, a command or a topic: automl help space"
+        )
+    topic = "".join(parsed.overrides)
+    return CommandLine(help=True, help_topic=topic, json=parsed.json, config_dir=parsed.config_dir)
 
 
 def replace_old_keys(words: Sequence[str]) -> list[str]:
@@ -117,6 +150,13 @@ def replace_old_keys(words: Sequence[str]) -> list[str]:
     for line in advice:
         sys.stderr.write(f"automl: {line}\n")
     return renamed
+
+
+def _long_words(words: Sequence[str]) -> list[str]:
+    """Return overrides with long keys, and values of the settings' types. Raises ConfigError."""
+    from automl.cli.open_values import read_open_values
+
+    return read_open_values(expand_short_words(words))
 
 
 def _refuse_missing_values(words: Sequence[str]) -> None:
@@ -144,7 +184,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
             )
         raise ConfigError(
             f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
-            f"Commands: {', '.join(COMMANDS)}. Settings are written key=value."
+            f"Commands: {', '.join(LISTED_COMMANDS)}. Settings are written key=value."
         )
     return word, argv[1:]
 

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
-from automl.cli.command_registry import COMMANDS
+from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS
+from automl.config import STUDY_NAME_PATTERN
 from automl.config.command_arguments import argument_fields, is_listed
 from automl.errors import ConfigError
+
+_PLACE_WORDS = ("study.name=", "study.dir=", "study.storage=", "study.copy=", "copy=", "tracking.")
+"""The words that say where a study is, and change nothing."""
 
 
 def split_arguments(command: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -27,12 +31,42 @@ def split_arguments(command: str, words: Sequence[str]) -> tuple[list[str], list
     return given, [word for word, its in zip(words, is_given, strict=True) if not its]
 
 
+def choose_entry(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the entry of the registry that runs these words of a command, and the words that this
+    entry takes. Raises ConfigError where they change a setting beside a study's name."""
+    for mark, entry in COMMANDS[command].other_entries.items():
+        marked = [
+            word
+            for word in words
+            if word == mark or (mark[-1] == "=" and word[: len(mark)] == mark)
+        ]
+        if not marked or (entry == "clone" and not _is_name(marked[-1].partition("=")[2])):
+            continue
+        others = [word for word in words if word not in marked]
+        if entry == "register":
+            return entry, others
+        if entry == "clone":
+            named = [word.replace("study.name=", "name=", 1) for word in others]
+            start = [] if any(word.startswith("start=") for word in named) else ["start=true"]
+            return entry, [marked[-1].replace(mark, "study.name=", 1), *named, *start]
+        if changes := [word for word in others if not word.startswith(_PLACE_WORDS)]:
+            raise ConfigError(
+                f"{marked[-1]} {' '.join(changes)}: edit gives a study another name, or changes "
+                "its settings: give two lines."
+            )
+        return entry, list(words)
+    return command, list(words)
+
+
+def _is_name(text: str) -> bool:
+    return bool(STUDY_NAME_PATTERN.fullmatch(text.strip("'\"")))
+
+
 def commands_with_argument(word: str) -> list[str]:
     """Return the commands whose help lists an argument of this word."""
-    classes = {name: command.arguments for name, command in COMMANDS.items()}
     return [
         name
-        for name, cls in classes.items()
+        for name, cls in ((name, command.arguments) for name, command in LISTED_COMMANDS.items())
         if (field_name := argument_fields(cls).get(word)) and is_listed(cls, field_name)
     ]
 

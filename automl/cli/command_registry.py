@@ -11,8 +11,8 @@ import difflib
 import enum
 import importlib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = "Callable[[CommandCall], int]"
 """The function of a command. It returns the exit code and raises AutoMLError."""
+
+
+class CommandGroup(enum.Enum):
+    """What a command is for; `automl help GROUP` lists the commands of one group."""
+
+    run = "run"
+    look = "look"
+    steer = "steer"
+    use = "use"
+    keep = "keep"
 
 
 class StoredPart(enum.Enum):
@@ -73,7 +83,8 @@ class Command:
 
     name: str
     does: str
-    """The command's line in the text of `--help`."""
+    """The sentence of help that says what the command does."""
+    group: CommandGroup
     stored: StoredPart = StoredPart.NOTHING
     which: StudyChoice = StudyChoice.NAMED
     """The study that is taken if none is named; not used if `stored` is NOTHING."""
@@ -93,6 +104,15 @@ class Command:
     """The class of the command's arguments, which are no settings."""
     bare_words: tuple[str, ...] = ("study.name",)
     """The keys that words without `=` stand for, in order."""
+    examples: tuple[str, ...] = ()
+    """Lines that help shows, without the program's name."""
+    page: str = ""
+    """The manual of the command, in `automl/commands/`."""
+    written_now: str = ""
+    """What is written today in place of this older name, which help and completion leave out."""
+    other_entries: Mapping[str, str] = field(default_factory=dict)
+    """The entries of the table that run the command where the line has a certain word
+    (`format=registry`), or a word that begins so (`from=`)."""
     has_many_words: bool = False
     """Whether the last of these keys takes all words that follow, as a list."""
 
@@ -108,211 +128,373 @@ DEFAULT_COMMAND = "sweep"
 _ALL = (
     Command(
         "sweep",
-        "run a study up to study.n_trials trials (the default command)",
+        "run a study up to n_trials= trials, or for timeout= (the default command)",
+        CommandGroup.run,
         joins_shared=True,
         bare_words=(),
+        arguments=arguments.SweepArguments,
+        other_entries={"from=": "clone"},
+        page="sweep.md",
+        examples=(
+            "table=houses.csv target=price timeout=10min",
+            "train=my.py:train space.lr=log:1e-4..1e-1 n_trials=50",
+            "sweep from=prices name=prices-2 warm=true space.lr=0.01..0.1",
+        ),
     ),
     Command(
         "resume",
-        "go on with study.name=NAME from its own stored config",
+        "go on with a study, from its own settings and those of the line",
+        CommandGroup.run,
         StoredPart.WHOLE,
         asks_sweeps=True,
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
+        page="sweep.md",
+        examples=(
+            "resume prices",
+            "resume prices n_trials=100",
+        ),
     ),
     Command(
         "status",
-        "show a study so far, from another process too (default: the newest)",
+        "show a study so far (default: the newest, and the others below)",
+        CommandGroup.look,
         arguments=arguments.StatusArguments,
+        page="looking.md",
+        examples=(
+            "status",
+            "status prices trial=7",
+        ),
     ),
     Command(
         "report",
-        "write one HTML page on a study, which opens without a server (default: the newest)",
+        "write one HTML page on a study (default: the newest), or on how several compare",
+        CommandGroup.look,
+        arguments=arguments.ReportArguments,
+        bare_words=("study.name", "studies"),
+        has_many_words=True,
+        page="report.md",
+        examples=(
+            "report prices",
+            "report prices prices-2",
+            "report prices to=trials.csv",
+        ),
     ),
     Command(
         "compare",
         "compare studies (compare A B): best values, progress, settings that differ; one HTML page",
+        CommandGroup.look,
         arguments=arguments.CompareArguments,
         bare_words=("studies",),
         has_many_words=True,
+        written_now="report A B",
     ),
     Command(
         "trials",
         "print the table of all trials, or write it to=FILE (default: the newest study)",
+        CommandGroup.look,
         arguments=arguments.TrialsArguments,
+        written_now="status NAME trials=all, or report NAME to=trials.csv",
     ),
     Command(
         "plan",
         "say what a sweep of these words would do: columns, memory, trials at once, time",
+        CommandGroup.run,
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
         arguments=arguments.PlanArguments,
+        page="measuring.md",
+        examples=(
+            "plan table=houses.csv target=price",
+            "plan prices measure=true",
+        ),
     ),
     Command(
         "devices",
-        "show what admission sees: memory, load, who else is there; watch=true: until Ctrl-C",
+        "show the devices, in a terminal until Ctrl-C: memory, load, who else is there",
+        CommandGroup.look,
         arguments=arguments.DevicesArguments,
         bare_words=(),
+        page="looking.md",
+        examples=(
+            "devices",
+            "devices --json",
+        ),
     ),
     Command(
         "columns",
         "show what each column of data.path (or of study.name's table) is taken for, and why",
+        CommandGroup.run,
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
+        written_now="plan",
     ),
     Command(
         "gain",
         "time small, middle and large trials by device, threads, precision, in packs: what to use",
+        CommandGroup.run,
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
+        written_now="plan measure=true",
     ),
     Command(
         "evaluate",
-        "score the best of study.name=NAME, or which=3,7, on rows no sweep saw",
+        "score the winner, or which=3,7, on rows that no sweep saw",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.EvaluateArguments,
+        page="models.md",
+        examples=(
+            "evaluate prices",
+            "evaluate prices which=refit,ensemble,7",
+        ),
     ),
     Command(
         "ensemble",
         "make one model of those of study.name=NAME that are the best together",
+        CommandGroup.use,
         StoredPart.WHOLE,
+        written_now="evaluate NAME which=ensemble",
     ),
     Command(
         "refit",
-        "train the best trial of study.name=NAME again, on more rows and all devices",
+        "train the winner again, on more rows and all devices",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.RefitArguments,
+        page="refit.md",
+        examples=(
+            "refit prices",
+            "refit prices rows=all seeds=5",
+        ),
     ),
     Command(
         "ui",
-        "start the MLflow UI on this machine alone, on port=5000; opens study.name (the newest)",
+        "start the MLflow UI on this machine alone, on port=5000, and open the study there",
+        CommandGroup.look,
         StoredPart.TRACKING,
         StudyChoice.NEWEST_IF_ANY,
         arguments=arguments.UIArguments,
+        page="mlflow.md",
+        examples=(
+            "ui",
+            "ui prices port=5001",
+        ),
     ),
     Command(
         "sync",
         "give MLflow, and the database of a shared study, what they could not take while away",
+        CommandGroup.keep,
         StoredPart.STORES,
         StudyChoice.NEWEST,
+        page="mlflow.md",
+        examples=(
+            "sync prices",
+            "sync study.dir=/data/studies",
+        ),
     ),
     Command(
         "export",
-        "write study.name's best model as format=onnx, torch, aoti or tensorrt",
+        "write the winner as format=onnx, torch, aoti, tensorrt, or into MLflow's registry",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.ExportArguments,
+        other_entries={"format=registry": "register"},
+        page="export.md",
+        examples=(
+            "export prices",
+            "export prices format=registry as=house-prices",
+        ),
     ),
     Command(
         "predict",
-        "score table=FILE, of any size, into to=FILE by study.name's best model",
+        "score a table of any size into to=FILE by the winner",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.PredictArguments,
         bare_words=("study.name", "table"),
+        page="models.md",
+        examples=(
+            "predict prices rows.csv to=scores.csv",
+            "predict prices rows.csv to=scores.parquet which=ensemble",
+        ),
     ),
     Command(
         "register",
         "make study.name's best model, or its refit, a version in MLflow's registry, to be served",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.RegisterArguments,
+        written_now="export NAME format=registry",
     ),
     Command(
         "release",
-        "evaluate, refit, evaluate, export and register study.name's winner; again: goes on",
+        "evaluate, refit, evaluate, export and register the winner; again: goes on",
+        CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.ReleaseArguments,
+        page="production.md",
+        examples=(
+            "release prices",
+            "release prices as=house-prices rows=all",
+        ),
     ),
     Command(
         "edit",
-        "change space, totals, sampler or pruner of study.name=NAME, also while it runs; undo=true",
+        "change space, totals, sampler, pruner or name of a study, also while it runs",
+        CommandGroup.steer,
         StoredPart.EDITABLE,
         asks_sweeps=True,
         stored_settings=StoredSettingsNeed.BEFORE_LINE,
         arguments=arguments.EditArguments,
+        other_entries={"name=": "rename"},
+        page="steering.md",
+        examples=(
+            "edit prices space.lr=log:1e-3..1",
+            "edit prices undo=true",
+            "edit prices name=houses",
+        ),
     ),
     Command(
         "enqueue",
-        "have study.name=NAME try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
+        "have a study try params='{lr: 0.01}', or the rows of from=FILE.csv, next",
+        CommandGroup.steer,
         StoredPart.WHOLE,
         asks_sweeps=True,
         file="steering",
         arguments=arguments.EnqueueArguments,
+        page="steering.md",
+        examples=(
+            "enqueue prices params='{lr: 0.01}'",
+            "enqueue prices from=points.csv",
+        ),
     ),
     Command(
         "stop",
-        "stop trial=7 of a study (as=pruned, or as=interrupted), or its sweep as Ctrl-C does",
+        "stop trial=7 of a study, or its sweep as Ctrl-C does",
+        CommandGroup.steer,
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
         asks_sweeps=True,
         arguments=arguments.StopArguments,
+        page="steering.md",
+        examples=(
+            "stop prices trial=7",
+            "stop prices",
+        ),
     ),
     Command(
         "pause",
-        "have the sweep of a study start no more trials; resume study.name=NAME goes on",
+        "have the sweep of a study start no more trials; resume goes on",
+        CommandGroup.steer,
         StoredPart.STORES,
         StudyChoice.NEWEST,
         file="steering",
         asks_sweeps=True,
+        page="steering.md",
+        examples=(
+            "pause prices",
+            "resume prices",
+        ),
     ),
     Command(
         "ask",
-        "give params of study.name=NAME to an experiment elsewhere; begins it with space=…; n=4",
+        "give params of a study to an experiment elsewhere; begins the study with space.NAME=…",
+        CommandGroup.steer,
         StoredPart.WHOLE,
         StudyChoice.NAMED_OR_NEW,
         file="steering",
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
         if_new=("objective=outside",),
         arguments=arguments.AskArguments,
+        page="outside.md",
+        examples=(
+            "ask lab space.temperature=20..90 metric=yield direction=maximize",
+            "ask lab n=4",
+        ),
     ),
     Command(
         "tell",
-        "record the result of an asked trial: trial=7 value=0.3; state=failed reason=…; step=5",
+        "record the result of an asked trial: trial=7 value=0.3",
+        CommandGroup.steer,
         StoredPart.WHOLE,
         file="steering",
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
         arguments=arguments.TellArguments,
+        page="outside.md",
+        examples=(
+            "tell lab trial=7 value=0.3",
+            "tell lab trial=8 state=failed reason='no power'",
+        ),
     ),
     Command(
         "rename",
         "give study.name=NAME another name, name=NEW, here and in MLflow",
+        CommandGroup.steer,
         StoredPart.STORES,
         file="upkeep",
         arguments=arguments.RenameArguments,
+        written_now="edit NAME name=NEW",
     ),
     Command(
         "clone",
         "make the study name=NEW, with the settings of study.name and changes; warm=true: learns",
+        CommandGroup.run,
         StoredPart.WHOLE,
         file="upkeep",
         arguments=arguments.CloneArguments,
+        written_now="sweep from=NAME name=NEW, or start=false beside it",
     ),
     Command(
         "delete",
-        "delete study.name=NAME, with its runs in MLflow; asks first, --yes does not",
+        "delete a study, with its runs in MLflow; asks first, --yes does not",
+        CommandGroup.keep,
         StoredPart.STORES,
         file="upkeep",
         arguments=arguments.DeleteArguments,
+        page="upkeep.md",
+        examples=(
+            "delete prices",
+            "delete prices --yes",
+        ),
     ),
     Command(
         "archive",
         "write a study as one file, to=FILE, which restore opens on any machine",
+        CommandGroup.keep,
         file="archiving",
         arguments=arguments.ArchiveArguments,
+        page="upkeep.md",
+        examples=(
+            "archive prices",
+            "archive prices to=prices.tar.gz",
+        ),
     ),
     Command(
         "restore",
-        "make a study of the file=FILE, perhaps as study.name=NAME",
+        "make a study of a file that archive wrote",
+        CommandGroup.keep,
         file="archiving",
         arguments=arguments.RestoreArguments,
         bare_words=("file",),
+        page="upkeep.md",
+        examples=(
+            "restore prices.tar.gz",
+            "restore prices.tar.gz study.name=prices-2",
+        ),
     ),
     Command(
         "list",
         "show the studies in study.dir: state, trials, best value, age; the newest first",
+        CommandGroup.look,
         bare_words=(),
+        written_now="status",
     ),
 )
 COMMANDS = {command.name: command for command in _ALL}
 """The commands by name, in the order of the help."""
+LISTED_COMMANDS = {name: command for name, command in COMMANDS.items() if not command.written_now}
+"""The commands without the older names of some."""
 
 MULTIRUN = (
     "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "

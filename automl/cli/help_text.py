@@ -1,18 +1,30 @@
-"""The text of `--help`, made fast: from `conf/` and the config classes, without Hydra."""
+"""The texts of help: a first screen, and one for each command and topic. They are made fast, from
+`conf/` and the config classes, without Hydra."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import inspect
+import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from automl.cli.command_registry import COMMANDS, conf_dir, default_options
+from automl.cli.command_registry import (
+    COMMANDS,
+    LISTED_COMMANDS,
+    Command,
+    CommandGroup,
+    closest_word,
+    conf_dir,
+    default_options,
+)
+from automl.cli.short_words import SHORT_BY_KEY
 from automl.config import Config
+from automl.errors import ConfigError
 from automl.models.family import load_families
 
 KEYS = {
@@ -25,27 +37,65 @@ KEYS = {
     "admission": "request max_concurrent_trials",
     "tracking": "uri checkpoints",
 }
-"""The most used keys by part, which `--help` lists; `--cfg job` prints all of them."""
+"""The most used keys by part, which `help settings` lists; `--cfg job` prints all of them."""
 
-HEAD = """\
-Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
+GROUPS = "Options (GROUP=OPTION; * is the default; model=default: auto with data=csv, else mlp)\n"
 
-    python -m automl [COMMAND] [KEY=VALUE | GROUP=OPTION ...] [--OPTION ...]
+FIRST_WEEK = """\
+automl: hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
+
+A study is a set of trials; a trial is one set of params, trained once. The space says which params;
+the sampler proposes; the pruner stops bad trials early. A sweep is one call that runs trials; a
+study outlives it.
+
+Start      automl table=FILE target=COLUMN
+           automl train=FILE.py:FUNCTION space.NAME=RANGE
+           automl train='PROGRAM' space.NAME=RANGE
+Space      0.1..0.9   2..8   log:1e-4..1e-1   32,64,128   0.5 (fixed)
+How long   n_trials=50   timeout=10min   Ctrl-C; automl resume NAME n_trials=100 goes on
+What for   metric=val_auc direction=maximize
+How        sampler=tpe|gp|random|grid   pruner=halving|asha|median|none   seed=0
+Where      devices.only=cpu|gpu|0   admission.max_concurrent_trials=4   admission.request=3GiB
+Look       automl status
+           automl report      one HTML page
+           automl ui          MLflow
+Change     automl edit NAME space.lr=log:1e-3..1
+           automl enqueue NAME params='{lr: 0.01}'
+           automl stop NAME trial=7
+Use        automl evaluate NAME
+           automl predict NAME rows.csv to=scores.csv
+           automl export NAME
+In Python  automl.fit(frame, "price", timeout=60)
+           automl.sweep(train, space={...}, n_trials=50)
+           trial.report(epoch, {"val_loss": x})
+           automl.load("studies/NAME")
+"""
+"""The words of the first week, which the manual's first page shows, too."""
+
+SPACE = """\
+Search space (space.NAME=RANGE)
+  space.lr=1e-4..1e-1          a number between two
+  space.lr=log:1e-4..1e-1      the same on a log scale
+  space.depth=2..8             whole numbers, both ends included
+  space.dropout=0..0.5/0.1     in steps
+  space.batch_size=32,64       one of these
+  space.dropout=0.1            fixed
+  space.depth.high=6           change one key
+  ~space.depth                 leave a param out
+
+The same in Hydra's notation, in quotes, for those who come from hydra-optuna-sweeper
+  'space.lr=interval(1e-4,1e-1)'             a number between two
+  'space.lr=tag(log,interval(1e-4,1e-1))'    the same on a log scale
+  'space.depth=range(2,9)'                   whole numbers 2 to 8, without the 9
+  'space={lr: {low: 1e-4, high: 1e-1, log: true}, width: {choices: [16, 64]}}'   the whole space
+
+Manual: conf/README.md
 """
 
-GROUPS = "Groups (GROUP=OPTION; * is the default; model=default: auto with data=csv, else mlp)\n"
-
-TAIL = """\
-Search space (space.NAME=ENTRY; put entries with brackets in quotes)
-  space.lr='interval(1e-4,1e-1)'             a number between two
-  space.lr='tag(log,interval(1e-4,1e-1))'    the same on a log scale
-  space.depth='range(2,9)'                   whole numbers 2 to 8
-  space.batch_size=32,64                     one of these
-  space.dropout=0.1                          fixed
-  space.depth.high=6   ~space.depth          change one key; leave a param out
-  space='{lr: {low: 1e-4, high: 1e-1, log: true}, width: {choices: [16, 64]}}'   the whole space
-
+OPTIONS = """\
 Options
+  --help                print this; COMMAND --help: the words of one command
+  --json                answer by one JSON object
   --cfg job             print the composed config; also hydra, all; --resolve fills in references
   --info defaults       show which files a config is made from; also searchpath, config, all
   --config-dir DIR      take groups and configs from DIR too
@@ -53,27 +103,98 @@ Options
   --version             print the version
   -sc install=bash      print the shell completion: eval "$(automl -sc install=bash)"
 
-Examples
-  python -m automl
-  python -m automl data=csv data.path=table.csv data.target=price study.n_trials=50
-  python -m automl sampler=random pruner=none space.lr='interval(1e-3,1e-1)' study.name=try-1
-  python -m automl objective=python objective.target=my_module:train space='{lr: {low: 0, high: 1}}'
-  python -m automl objective=command objective.command='python train.py' space='{lr: 0.1}'
-  python -m automl resume study.name=try-1 study.n_trials=100
-
 Exit codes: 0 done, 1 the sweep failed, 2 a bad config or command line, 130 interrupted,
 143 terminated, 141 stdout was closed. AUTOML_DEBUG=1 shows the traceback of an error.
 """
 
+TOPICS = (*(group.value for group in CommandGroup), "settings", "space")
+"""The words of `automl help WORD`, beside the commands."""
 
-def help_text(config_dir: str | None) -> str:
-    """Return the whole text of `--help`; `config_dir` holds options besides those of `conf/`."""
+
+def help_text(topic: str = "", config_dir: str | None = None) -> str:
+    """Return the text of `--help`, or that of `automl help TOPIC`; `config_dir` holds options
+    besides those of `conf/`. Raises ConfigError for a topic that is not there."""
+    if not topic:
+        return f"{FIRST_WEEK}\n{_group_lines()}More       automl help {'|'.join(TOPICS)}\n" + (
+            "           automl COMMAND --help\n"
+        )
+    if topic in COMMANDS:
+        return _command_help(COMMANDS[topic])
+    if topic == "settings":
+        return _settings_help(config_dir)
+    if topic == "space":
+        return SPACE
+    if topic not in TOPICS:
+        raise ConfigError(
+            f"help {topic}: there is no help on this word.{closest_word(topic, _help_words())} "
+            f"Words: {', '.join(_help_words())}."
+        )
+    listed = _commands_of(CommandGroup(topic))
+    lines = "".join(f"  {command.name:9} {command.does}\n" for command in listed)
+    return f"Commands to {topic}\n{lines}\nThe words of one: automl COMMAND --help\n"
+
+
+def _help_words() -> tuple[str, ...]:
+    return (*TOPICS, *LISTED_COMMANDS)
+
+
+def _commands_of(group: CommandGroup) -> list[Command]:
+    return [command for command in LISTED_COMMANDS.values() if command.group is group]
+
+
+def _group_lines() -> str:
+    names = {g.value: " ".join(c.name for c in _commands_of(g)) for g in CommandGroup}
+    text = "; ".join(f"{group}: {listed}" for group, listed in names.items())
+    return textwrap.fill(text, 96, initial_indent="Commands   ", subsequent_indent=" " * 11) + "\n"
+
+
+def _command_help(command: Command) -> str:
+    """Return what a command does, its words with their defaults, examples and its manual."""
+    from automl.cli.command_arguments import argument_texts
+
+    bare = "".join(f" {_bare_word(key)}" for key in command.bare_words)
+    lines = [f"automl {command.name}{bare} [KEY=VALUE ...]\n", f"  {command.does}\n"]
+    if command.written_now:
+        lines.append(f"  It is now written: automl {command.written_now}\n")
+    texts = argument_texts(command.name)
+    if texts:
+        lines.append("\nIts words\n")
+        lines += [_word_lines(text.word, text.text, text.default) for text in texts]
+    if command.examples:
+        lines.append("\nExamples\n")
+        lines += [f"  automl {example}\n" for example in command.examples]
+    page = f"automl/commands/{command.page}" if command.page else "automl/commands/README.md"
+    lines.append(f"\nSettings: automl help settings. Manual: {page}\n")
+    return "".join(lines)
+
+
+def _bare_word(key: str) -> str:
+    name = {"study.name": "NAME", "studies": "NAME ..."}
+    return name.get(key, key.upper())
+
+
+def _word_lines(word: str, text: str, default: str) -> str:
+    """Return the lines about a word: its name and default, and behind it what it is for."""
+    shown = "" if default in ("none", "[]", "") else f" [{default}]"
+    return (
+        textwrap.fill(
+            f"{text}{shown}",
+            100,
+            initial_indent=f"  {f'{word}=':11}",
+            subsequent_indent=" " * 13,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
+
+
+def _settings_help(config_dir: str | None) -> str:
     sections = (
-        HEAD,
-        "Commands\n" + "".join(f"  {c.name:10} {c.does}\n" for c in COMMANDS.values()),
+        "Settings used most (KEY=VALUE; automl --cfg job prints all)\n" + "".join(_keys()),
         GROUPS + "".join(_groups(config_dir)),
-        "Keys used most (KEY=VALUE; --cfg job prints all)\n" + "".join(_keys()),
-        TAIL,
+        OPTIONS,
+        "Manual: conf/README.md\n",
     )
     return "\n".join(sections)
 
@@ -96,7 +217,9 @@ def _keys() -> Iterator[str]:
             value = next(field.default for field in fields(owner) if field.name == name)
             default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
             shown = "" if value is None or value is MISSING else f" [{default}]"
-            yield f"  {f'{part}.{name}':32} {_docstrings_by_key(owner).get(name, '')}{shown}\n"
+            key = f"{part}.{name}"
+            first, *_ = _docstrings_by_key(owner).get(name, "").split(". ")
+            yield f"  {SHORT_BY_KEY.get(key, key):31} {first.rstrip('.')}.{shown}\n"
 
 
 def _class_with_key(part: str, name: str) -> type:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from automl.cli.arguments import CommandLine
-from automl.cli.command_registry import COMMANDS, conf_dir
+from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS, conf_dir
 from automl.config import StudyConfig
 from automl.errors import ConfigError
 
@@ -31,7 +31,7 @@ def answer_option(line: CommandLine) -> int:
     with machine_output():
         text = _answer_text(line)
         if line.help:
-            does = {command.name: command.does for command in COMMANDS.values()}
+            does = {command.name: command.does for command in LISTED_COMMANDS.values()}
             write_answer({"help": text, "commands": does})
         elif "--cfg" in line.hydra_options and not line.version:
             import yaml
@@ -46,7 +46,7 @@ def _answer_text(line: CommandLine) -> str:
     if line.help:
         from automl.cli.help_text import help_text
 
-        return help_text(line.config_dir)
+        return help_text(line.help_topic, line.config_dir)
     if line.version:
         from importlib import metadata
 
@@ -55,7 +55,12 @@ def _answer_text(line: CommandLine) -> str:
     # Hydra ends the process after its own help.
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         _show_hydra_answer(line)
-    return printed.getvalue()
+    if line.hydra_options[:2] != ("--cfg", "job") or line.json:
+        return printed.getvalue()
+    from automl.cli.open_values import write_open_values
+
+    options = dict(zip(line.hydra_options, line.hydra_options[1:], strict=False))
+    return write_open_values(printed.getvalue(), options.get("--package"))
 
 
 def _show_hydra_answer(line: CommandLine) -> None:
@@ -74,8 +79,9 @@ def _show_hydra_answer(line: CommandLine) -> None:
             words += ["--config-dir", str(hydra_input.config_dir)]
         words += hydra_input.overrides
         if "--cfg" in line.hydra_options:
-            training = compose(hydra_input).config.training  # or refuses what cannot work
-            words.append(f"training.epochs={override_text(training.epochs)}")
+            config = compose(hydra_input).config  # or refuses what cannot work
+            words.append(f"training.epochs={override_text(config.training.epochs)}")
+            words.append(f"data.folds={override_text(config.data.folds)}")
         _hydra_main(hydra_input.config_name, words)
 
 
@@ -117,7 +123,7 @@ def _split_line(line: str) -> tuple[str, list[str]]:
 
     words = line.split()
     last = "" if line.endswith(" ") or not words else words.pop()
-    names, key, ours = study_names(Path(StudyConfig.dir)), "study.name=", [*COMMANDS]
+    names, key, ours = study_names(Path(StudyConfig.dir)), "study.name=", [*LISTED_COMMANDS]
     if len(words) > 1 and words[1] in COMMANDS:
         command, others = words[1], [word for word in words[2:] if "=" in word]
         ours = [*(f"{text.word}=" for text in argument_texts(command)), *names]

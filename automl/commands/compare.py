@@ -1,8 +1,9 @@
-"""`compare`: compares studies in a table, and on one HTML page."""
+"""Compares studies in a table, and on one HTML page: `report A B`, and the older `compare`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from automl.commands.command_call import CommandCall
@@ -10,6 +11,7 @@ from automl.config import StudyConfig
 from automl.config.command_arguments import CompareArguments
 from automl.errors import ConfigError
 from automl.record.disk import write_atomically
+from automl.record.output_file import find_output
 from automl.record.studies import find_study
 from automl.record.texts import counted
 from automl.report.comparison import (
@@ -32,16 +34,21 @@ MAX_SETTINGS = 20
 def run(call: CommandCall) -> int:
     """Print the table and the place of the page. Raises AutoMLError."""
     names = call.typed_arguments(CompareArguments).studies
-    folder = Path(call.config.study.dir)
+    return compare_studies(Path(call.config.study.dir), names)
+
+
+def compare_studies(folder: Path, names: Sequence[str], to: str | None = None) -> int:
+    """Print the table of the studies of a folder, and write the page, to the file `to` if one is
+    named. Raises AutoMLError."""
     if len(names) < 2:
         raise ConfigError(
             f"studies={','.join(names)}: name two studies or more, such as: python -m automl "
-            "compare first second"
+            "report first second"
         )
     paths = [find_study(StudyConfig(name=name, dir=str(folder))) for name in names]
     studies = [read_study_data(path) for path in paths]
     kept, left_out = split_comparable(studies)
-    path = comparison_file(folder, studies)
+    path = comparison_file(folder, studies) if to is None else find_output("to", to)
     write_atomically(path, comparison_page(studies))
     columns, rows = comparison_rows(kept) if kept else ((), [])
     settings = setting_rows(kept)

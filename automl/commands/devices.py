@@ -1,10 +1,10 @@
-"""`devices`: prints what admission sees of every device; with `execution=ray`, of every device of
+"""`devices`: shows what admission sees of every device; with `execution=ray`, of every device of
 every node.
 
-`devices watch=true` shows every device, the trials on it, other users' processes and the queues, in
-a terminal until Ctrl-C, else once. Memory is read here, with `execution=ray` on every node. The
-`status.json` files of the sweeps in `study.dir` say which part is ours and what waits. Nothing is
-reserved or decided here.
+In a terminal it shows every device, the trials on it, other users' processes and the queues until
+Ctrl-C; elsewhere it prints a table once. `watch=…` says which of both. Memory is read here, with
+`execution=ray` on every node. The `status.json` files of the sweeps in `study.dir` say which part
+is ours and what waits. Nothing is reserved or decided here.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from automl.config.command_arguments import DevicesArguments
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
     FIRST_READING_SECONDS,
+    READING_SECONDS,
     ReaderThread,
     ReadOtherPromises,
     open_device_reader,
@@ -119,8 +120,7 @@ def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueu
     """Yield a queue of readings. A thread takes them, so that Ctrl-C is handled while the driver
     hangs."""
     readings: queue.SimpleQueue[DeviceReading] = queue.SimpleQueue()
-    interval_seconds = config.devices.interval_seconds
-    thread = ReaderThread(source.reader, interval_seconds, dict, readings.put, source.elsewhere)
+    thread = ReaderThread(source.reader, READING_SECONDS, dict, readings.put, source.elsewhere)
     thread.start()
     try:
         yield readings
@@ -216,7 +216,8 @@ COLUMNS = (
 def run(call: CommandCall) -> int:
     """Print one reading of the devices, or keep showing them. Raises AutoMLError."""
     config = call.config
-    if call.typed_arguments(DevicesArguments).watch:
+    watch = call.typed_arguments(DevicesArguments).watch
+    if watch or (watch is None and not wants_answer() and open_console().is_terminal):
         return watch_devices(config)
     if watches_cluster(config):
         _print_nodes(config)

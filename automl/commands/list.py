@@ -1,15 +1,16 @@
-"""`list`: prints the studies of the folder `study.dir`, the newest first.
+"""Lists the studies of the folder `study.dir`, the newest first: below the study that `status`
+shows, and by the older command `list`.
 
 Those of a database that `study.storage` names come before them, as the database knows them now.
 
-`status` shows the same figures. A folder that cannot be read gets a row that says why in a word.
+A folder that cannot be read gets a row that says why in a word.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from automl.commands.command_call import CommandCall
@@ -28,7 +29,17 @@ _MAX_WORD = 40
 
 def run(call: CommandCall) -> int:
     """Print a row for each study. Raises ConfigError where there is none."""
-    folder, studies = Path(call.config.study.dir), _stored_studies(call.config.study)
+    if wants_answer():
+        write_answer({"studies": study_answers(call.config.study)})
+    else:
+        print_studies(read_studies(call.config.study))
+    return 0
+
+
+def read_studies(study: StudyConfig) -> dict[str, StudyStatus | str]:
+    """Return the status of each study of the folder and of its database by name, the newest first;
+    a text where a folder cannot be read. Raises ConfigError where there is none."""
+    folder, studies = Path(study.dir), _stored_studies(study)
     try:
         names = _names(folder)
     except FileNotFoundError:
@@ -42,11 +53,18 @@ def run(call: CommandCall) -> int:
             studies[name] = found
     if not studies:
         raise ConfigError(no_study_text(folder))
+    return studies
+
+
+def study_answers(study: StudyConfig) -> list[dict[str, object]]:
+    """Return what a program is told about each study. Raises ConfigError where there is none."""
     now = time.time()
-    if wants_answer():
-        write_answer({"studies": [_answer(*study, now) for study in studies.items()]})
-        return 0
-    console = open_console()
+    return [_answer(*found, now) for found in read_studies(study).items()]
+
+
+def print_studies(studies: Mapping[str, StudyStatus | str]) -> None:
+    """Print a row for each study."""
+    now, console = time.time(), open_console()
     rows = [_row(*study, now) for study in studies.items()]
     if (excess := console.excess_width(COLUMNS, rows)) > 0:
         rows = _with_shorter_metrics(rows, excess)
@@ -54,7 +72,6 @@ def run(call: CommandCall) -> int:
     for name, found in studies.items():
         if isinstance(found, StudyStatus) and (note := found.copy_note) is not None:
             console.say(f"{fit_line(name)}: {note}", "dim")
-    return 0
 
 
 def _stored_studies(study: StudyConfig) -> dict[str, StudyStatus | str]:

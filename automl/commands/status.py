@@ -13,10 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from automl.commands.command_call import CommandCall
+from automl.commands.list import print_studies, read_studies, study_answers
 from automl.commands.models.study_opening import fetch_shared_study
-from automl.config.command_arguments import StatusArguments
+from automl.commands.trials import write_trials
+from automl.config import StudyConfig
+from automl.config.command_arguments import StatusArguments, TrialsArguments
 from automl.errors import ConfigError
-from automl.record.studies import find_study, read_study
+from automl.record.studies import find_study, read_study, study_names
 from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord, edit_lines
 from automl.record.texts import counted, fit_line, value_text
@@ -25,29 +28,55 @@ from automl.running.prepare.resume_command import resume_command_from_settings
 from automl.terminal.console import open_console
 from automl.terminal.machine_output import wants_answer, write_answer
 from automl.terminal.rendering import failure_lines, render_view
-from automl.terminal.study_view import StudyStatus, read_status
+from automl.terminal.study_view import StudyStatus, look_at, read_status
 from automl.trial import StudyEdited
+
+N_OTHERS = 10
+"""Number of other studies that are listed below the newest."""
 
 
 def run(call: CommandCall) -> int:
     """Print the view of `study.name`, or of the newest study. Raises ConfigError."""
-    config = call.config
+    config, arguments = call.config, call.typed_arguments(StatusArguments)
+    if arguments.trials is not None:
+        return write_trials(config.study, TrialsArguments())
     fetched = fetch_shared_study(config.study)
     path = find_study(config.study)
-    trial = call.typed_arguments(StatusArguments).trial
-    if trial is not None:
-        show_trial(path, trial)
+    if arguments.trial is not None:
+        show_trial(path, arguments.trial)
         return 0
     status, record = read_status(path, fetched)
     study = replace(config.study, name=path.name)
     note = status.note(resume_command_from_settings(study, record.settings))
     if fetched is not None and fetched.at_work and note is None:
         note = f"trials that run: {fetched.where_at_work}"
-    print_status(status, note, record.edits)
+    studies = study_answers(config.study) if arguments.all and wants_answer() else None
+    print_status(status, note, record.edits, studies)
     is_over = status.state in ("done", "timeout") and fetched is None
     for line in _ensemble(record, path) if is_over and not wants_answer() else ():
         open_console().say(line)
+    if not wants_answer() and (config.study.name is None or arguments.all):
+        _print_other_studies(config.study, path, are_all=arguments.all)
     return 0
+
+
+def _print_other_studies(study: StudyConfig, shown: Path, *, are_all: bool) -> None:
+    """Print a row for each study of the folder but the one that is shown: `N_OTHERS`, or all."""
+    if are_all:
+        others, n_left = read_studies(study), 0
+        others.pop(shown.name, None)
+    else:
+        names = [name for name in study_names(shown.parent) if name != shown.name]
+        others = {name: look_at(shown.parent / name) for name in names[:N_OTHERS]}
+        n_left = len(names) - len(others)
+    if not others:
+        return
+    open_console().say("")
+    print_studies(others)
+    if n_left:
+        open_console().say(
+            f"and {counted(n_left, 'study', 'studies')} more: status all=true", "dim"
+        )
 
 
 def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
@@ -97,12 +126,19 @@ def show_trial(path: Path, number: int) -> None:
         console.table(("step", *map(fit_line, names)), rows, n_left=0)
 
 
-def print_status(status: StudyStatus, note: str | None, edits: Sequence[StudyEdited] = ()) -> None:
-    """Print the whole view, the failures by cause, the edits of the study, and the note."""
+def print_status(
+    status: StudyStatus,
+    note: str | None,
+    edits: Sequence[StudyEdited] = (),
+    studies: Sequence[object] | None = None,
+) -> None:
+    """Print the whole view, the failures by cause, the edits of the study, and the note; for a
+    program with `studies`, what it is told about each study of the folder."""
     view = status.view
     if wants_answer():
         shown = {**asdict(view), "state": status.state, "note": note}
-        write_answer({**shown, "edits": [*map(edit_row, edits)]})
+        listed = {} if studies is None else {"studies": studies}
+        write_answer({**shown, "edits": [*map(edit_row, edits)], **listed})
         return
     console = open_console()
     console.print(render_view(view))

@@ -1,4 +1,5 @@
-"""`trials`: writes the table of all trials of a study, for spreadsheets and programs."""
+"""Writes the table of all trials of a study, for spreadsheets and programs: `report NAME to=FILE`,
+`status NAME trials=all`, and the older command `trials`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
+from automl.config import StudyConfig
 from automl.config.command_arguments import TableFormat, TrialsArguments
 from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
 from automl.record.output_file import open_output
@@ -21,9 +23,13 @@ from automl.terminal.study_view import copy_note
 
 def run(call: CommandCall) -> int:
     """Print the table, or write it to the file `to`. Raises AutoMLError."""
-    config, arguments = call.config, call.typed_arguments(TrialsArguments)
-    fetched = fetch_shared_study(config.study)
-    path = find_study(config.study)
+    return write_trials(call.config.study, call.typed_arguments(TrialsArguments))
+
+
+def write_trials(study: StudyConfig, arguments: TrialsArguments) -> int:
+    """Print the table of the study's trials, or write it to a file. Raises AutoMLError."""
+    fetched = fetch_shared_study(study)
+    path = find_study(study)
     record = read_study(path)
     if fetched is None and (note := copy_note(path)) is not None:
         open_console(on_stderr=True).say(note, "dim")

@@ -1,7 +1,7 @@
-"""`rename`, `clone` and `delete`: what is done with a whole study.
+"""`edit name=NEW`, `sweep from=NAME` and `delete`: what is done with a whole study.
 
-All but `clone`, which only reads the study's config, hold the study's lock, so that a study on
-which a sweep works is refused.
+All but `sweep from=NAME`, which only reads the study's config, hold the study's lock, so that a
+study on which a sweep works is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automl.commands.command_call import CommandCall
+from automl.commands.sweep import load_and_run_sweep
 from automl.config import Config, StudyConfig, TrackingConfig
 from automl.config.command_arguments import CloneArguments, DeleteArguments, RenameArguments
 from automl.errors import AutoMLError, ConfigError, StorageError
@@ -45,12 +46,13 @@ def rename(call: CommandCall) -> int:
     """Give the study the new name, in its folder and in MLflow. Raises AutoMLError."""
     study, new_name = call.config.study, call.typed_arguments(RenameArguments).name
     if new_name is None:
-        raise ConfigError("rename needs the name that the study gets: name=NEW.")
+        raise ConfigError("edit needs the name that the study gets: name=NEW.")
     if study.storage is not None:
+        like = study_command("sweep", study).replace("study.name=", "from=")
         raise ConfigError(
             f"study.name={study.name}: it is kept in {mask_urls(study.storage)} under this name, "
             "which other machines use, too; a study in a database keeps its name. Begin one like "
-            f"it under the new name: {study_command('clone', study)} name={new_name}"
+            f"it under the new name: {like} name={new_name}"
         )
     renamed = replace(study, name=new_name)
     directory = study_path(study)
@@ -66,9 +68,10 @@ def rename(call: CommandCall) -> int:
 def clone(call: CommandCall) -> int:
     """Make the study of the new name, which has no trials yet and the settings of the study that
     was composed, with the changes of the command line. Raises AutoMLError."""
-    new_name, cloned = call.typed_arguments(CloneArguments).name, call.stored_study
+    arguments, cloned = call.typed_arguments(CloneArguments), call.stored_study
+    new_name = arguments.name
     if new_name is None:
-        raise ConfigError("clone needs the name of the new study: name=NEW.")
+        raise ConfigError("from=NAME: the new study needs a name, too: name=NEW.")
     assert cloned is not None, "the registry says that it has a stored config"
     target = call.config.study
     path = study_path(target)
@@ -87,6 +90,8 @@ def clone(call: CommandCall) -> int:
                 "the disk, then give the same command again."
             ) from error
     say_on_stdout(f"study {new_name} has the settings of {cloned.name}, and no trials yet")
+    if arguments.start:
+        return load_and_run_sweep(call.config, call.stored_config, resume=True)
     say_on_stdout(f"start it: {study_command('resume', target)}")
     write_answer({"name": new_name, "cloned_from": cloned.name})
     return 0

@@ -162,7 +162,9 @@ class ExportArguments(CommandArguments):
     the refit where there is one, else the ensemble, else the best trial."""
     format: ExportFormat = ExportFormat.onnx
     """The format of the file. onnx: ONNX Runtime. torch: `torch.export`. aoti: compiled for this
-    CPU. tensorrt: for this GPU."""
+    CPU. tensorrt: for this GPU. registry: a version in MLflow's registry, from ONNX."""
+    as_: str | None = None
+    """With format=registry, the name of the registered model; none: the study's name."""
     to: str | None = None
     """The folder to write to; none: one in the study, `exports/trial-…-FORMAT` or
     `exports/refit-…`."""
@@ -175,6 +177,7 @@ class ExportArguments(CommandArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check = self.checker()
+        check("as_", self.as_ is None, "names a registered model: add format=registry.")
         check("tolerance", 0 <= self.tolerance < math.inf, "must be ≥ 0, finite.")
         check("to", self.to != "", "must name a folder.")
 
@@ -251,6 +254,37 @@ class StatusArguments(CommandArguments):
 
     trial: int | None = None
     """Number of the trial to show, with its curve; none: the whole study."""
+    trials: str | None = None
+    """all: print the table of all trials, as CSV; none: the whole study."""
+    all: bool = False
+    """Below the study, list all other studies of the folder, and not ten alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = self.checker()
+        check("trials", self.trials in (None, "all"), "must be all; trial=7 shows one trial.")
+        is_one = self.trial is None or self.trials is None
+        check("trials", is_one, "shows all trials, and trial=… one: leave one out.")
+
+
+@dataclass
+class ReportArguments(CommandArguments):
+    """The studies that `report` is about, and the file that it writes."""
+
+    studies: list[str] = field(default_factory=list)
+    """Further studies to compare with the first, which may stand behind it: `report A B`."""
+    to: str | None = None
+    """The file to write: a page where the name ends in .html, all trials as a table where it ends
+    in .csv, .parquet or .json; none: the page, in the study's folder."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        endings = (".html", *(f".{kind.value}" for kind in TableFormat))
+        is_known = self.to is None or self.to.lower().endswith(endings)
+        self.checker()("to", is_known, f"must end in {', '.join(endings)}.")
+        is_table = bool(self.to) and not str(self.to).lower().endswith(".html")
+        is_one = not (self.studies and is_table)
+        self.checker()("to", is_one, "a table is of one study: leave the others out.")
 
 
 @dataclass
@@ -367,6 +401,8 @@ class EditArguments(CommandArguments):
 
     undo: bool = False
     """Take the last edit of the study back."""
+    name: str | None = None
+    """Give the study this name, here and in MLflow, and change nothing else."""
 
 
 @dataclass
@@ -382,6 +418,26 @@ class RenameArguments(CommandArguments):
 
 
 @dataclass
+class SweepArguments(CommandArguments):
+    """The study that a new one begins with."""
+
+    from_: str | None = None
+    """A study whose settings the new study takes, except those of the line; none: `conf/`."""
+    warm: bool = False
+    """With from=NAME, have the new study learn from the trials of the old one."""
+    start: bool = True
+    """With from=NAME, start the new study; false: only make it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = self.checker()
+        check("from_", self.from_ is None, "must be the name of a study.")
+        rule = "needs from=NAME, which names the study that the new one begins with."
+        for name, default in (("warm", False), ("start", True)):
+            check(name, getattr(self, name) is default, rule)
+
+
+@dataclass
 class CloneArguments(CommandArguments):
     """The study that `clone` makes."""
 
@@ -389,6 +445,8 @@ class CloneArguments(CommandArguments):
     """Name of the new study."""
     warm: bool = False
     """Have the new study learn from the trials of the old one."""
+    start: bool = False
+    """Start the new study."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -408,8 +466,8 @@ class PlanArguments(CommandArguments):
 class DevicesArguments(CommandArguments):
     """The way in which `devices` shows the devices."""
 
-    watch: bool = False
-    """Show the devices, and the trials on them, until Ctrl-C."""
+    watch: bool | None = field(default=None, metadata=_UNLISTED)
+    """Show the devices, and the trials on them, until Ctrl-C; none: in a terminal."""
 
 
 @dataclass

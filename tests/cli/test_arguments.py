@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import CommandLine, parse_command_line
-from automl.cli.command_registry import COMMANDS
+from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS
 from automl.cli.command_steps import run_command
 from automl.errors import ConfigError
 from tests.cli.conftest import Compose
@@ -45,7 +45,7 @@ def test_hydras_own_options_are_passed_on() -> None:
 def test_an_unknown_command_gets_the_closest_and_the_list() -> None:
     with pytest.raises(ConfigError, match=r"stauts: .*Did you mean status\?"):
         parse_command_line(["stauts"])
-    with pytest.raises(ConfigError, match=f"Commands: {', '.join(COMMANDS)}\\."):
+    with pytest.raises(ConfigError, match=f"Commands: {', '.join(LISTED_COMMANDS)}\\."):
         parse_command_line(["fly"])
 
 

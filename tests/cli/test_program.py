@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from automl.cli import main
-from automl.cli.command_registry import COMMANDS, conf_dir
+from automl.cli.arguments import parse_command_line
+from automl.cli.command_arguments import argument_texts
+from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS, CommandGroup, conf_dir
+from automl.cli.help_text import help_text
+from automl.cli.typed_arguments import type_arguments
 from tests.cli.conftest import Compose
 from tests.cli.test_stored import store
 
@@ -30,22 +36,58 @@ def run(*words: str, script: bool = False, **environment: str) -> subprocess.Com
     )
 
 
-def test_help_names_everything_there_is() -> None:
-    done = run("--help")
+def test_the_help_of_settings_names_every_option() -> None:
+    done = run("help", "settings")
     assert (done.returncode, done.stderr) == (0, "")
-    for command in COMMANDS:
-        assert f"\n  {command} " in done.stdout
     for file in conf_dir().glob("*/*.yaml"):
         assert file.stem in done.stdout
     assert "tpe*" in done.stdout
-    assert "study.n_trials" in done.stdout
+    assert "\n  n_trials " in done.stdout
     assert "[20]" in done.stdout
+
+
+def test_the_first_screen_of_help_names_every_command_and_no_older_name() -> None:
+    screen = help_text()
+    listed = screen.partition("\nCommands ")[2].partition("\nMore ")[0]
+    names = set(re.findall(r"\w+\b(?!:)", listed))
+    assert names == {*LISTED_COMMANDS}
+    assert names.isdisjoint({*COMMANDS} - {*LISTED_COMMANDS})
+
+
+@pytest.mark.parametrize("group", CommandGroup)
+def test_the_help_of_a_group_has_a_line_for_each_of_its_commands(group: CommandGroup) -> None:
+    lines = help_text(group.value).splitlines()
+    for command in LISTED_COMMANDS.values():
+        has_line = any(line.startswith(f"  {command.name} ") for line in lines)
+        assert has_line == (command.group is group), command.name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_has_its_words_and_lines_that_work(name: str) -> None:
+    text, command = help_text(name), COMMANDS[name]
+    assert parse_command_line([name, "--help"]).help_topic == name
+    assert parse_command_line(["help", name]).help_topic == name
+    for argument in argument_texts(name):
+        assert f"\n  {argument.word}=" in text
+    if name in LISTED_COMMANDS:
+        assert (conf_dir().parent / "automl" / "commands" / command.page).is_file()
+        assert len(command.examples) >= 2
+    for example in command.examples:
+        line = parse_command_line(shlex.split(example))
+        type_arguments(line.command, line.arguments)
+        assert example in text
+
+
+def test_help_on_an_unknown_word_names_the_closest() -> None:
+    done = run("help", "setings")
+    assert done.returncode == 2
+    assert "Did you mean settings?" in done.stderr
 
 
 def test_help_lists_the_options_of_a_folder_of_the_users(folder: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "prices.yaml").write_text("kind: csv\n")
-    assert "prices" in run("status", "-h", "--config-dir", ".").stdout
+    assert "prices" in run("help", "settings", "--config-dir", ".").stdout
 
 
 @pytest.mark.parametrize(
@@ -176,7 +218,8 @@ def test_commands_and_settings_complete_an_empty_line() -> None:
     done = run(*QUERY, script=True, COMP_LINE="automl ")
     assert (done.returncode, done.stderr) == (0, "")
     found = done.stdout.split()
-    assert set(COMMANDS) < set(found)
+    assert set(LISTED_COMMANDS) < set(found)
+    assert set(found).isdisjoint(set(COMMANDS) - set(LISTED_COMMANDS))
     assert {"study.", "sampler="} < set(found)
 
 

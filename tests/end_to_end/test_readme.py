@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from automl.cli.arguments import parse_command_line
-from automl.cli.command_registry import COMMANDS
+from automl.cli.command_registry import LISTED_COMMANDS
 from automl.cli.command_steps import compose_command
 from automl.cli.config_keys import all_config_keys
 from automl.cli.option_answers import answer_option
@@ -106,7 +106,7 @@ def test_a_link_leads_to_a_file_and_a_section_that_are_there(page: Path) -> None
 
 def test_the_index_of_the_commands_has_a_row_for_each() -> None:
     index = (ROOT / "automl" / "commands" / "README.md").read_text("utf-8")
-    assert sorted(re.findall(r"^\| `(\w+)` \|", index, re.MULTILINE)) == sorted(COMMANDS)
+    assert sorted(re.findall(r"^\| `(\w+)` \|", index, re.MULTILINE)) == sorted(LISTED_COMMANDS)
 
 
 INTERNAL = {
@@ -123,8 +123,8 @@ def test_every_setting_command_and_exit_code_is_in_a_manual() -> None:
     settings = [key for key in all_config_keys() if "." in key and key not in INTERNAL]
     rows = set(re.findall(r"`(\w+)[=`]", pages))
     assert [key for key in settings if key not in pages and key.split(".")[1] not in rows] == []
-    assert [name for name in COMMANDS if f"`{name}`" not in pages] == []
-    arguments = {word for c in COMMANDS.values() for word in argument_fields(c.arguments)}
+    assert [name for name in LISTED_COMMANDS if f"`{name}`" not in pages] == []
+    arguments = {word for c in LISTED_COMMANDS.values() for word in argument_fields(c.arguments)}
     assert {word for word in arguments - rows if f"`--{word}`" not in pages} == set()
     codes = section("Exit codes").split("\n## ")[0]
     assert all(re.search(rf"\b{code}\b", codes) for code in (0, 1, 2, 130, 143)), codes
