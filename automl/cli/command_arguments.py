@@ -1,4 +1,4 @@
-"""Finds the words of a line that are arguments of its command, and says what they are for.
+"""Finds the words of a line that are arguments of its command.
 
 Nothing is read from their values here, and Hydra is not loaded; `typed_arguments.py` types them.
 """
@@ -6,8 +6,6 @@ Nothing is read from their values here, and Hydra is not loaded; `typed_argument
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import NamedTuple
 
 from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS
 from automl.config import STUDY_NAME_PATTERN
@@ -68,29 +66,4 @@ def commands_with_argument(word: str) -> list[str]:
         name
         for name, cls in ((name, command.arguments) for name, command in LISTED_COMMANDS.items())
         if (field_name := argument_fields(cls).get(word)) and is_listed(cls, field_name)
-    ]
-
-
-class ArgumentText(NamedTuple):
-    """What help says about an argument of a command."""
-
-    word: str
-    default: str
-    """The default as it is typed; `none` for no value."""
-    text: str
-    """The sentence that says what the argument is for."""
-
-
-def argument_texts(command: str, *, unlisted: bool = False) -> list[ArgumentText]:
-    """Return what help says about the arguments of a command, in the order of their class; those
-    that hardly anyone gives only where `unlisted` asks for them."""
-    from automl.cli.help_text import class_docstrings, shown_default
-
-    cls = COMMANDS[command].arguments
-    texts = class_docstrings(cls)
-    by_name = {known.name: known for known in fields(cls)}
-    return [
-        ArgumentText(word, shown_default(by_name[name]), texts.get(name, ""))
-        for word, name in argument_fields(cls).items()
-        if unlisted or is_listed(cls, name)
     ]

@@ -253,7 +253,7 @@ _ALL = (
         "make one model of those of study.name=NAME that are the best together",
         CommandGroup.use,
         StoredPart.WHOLE,
-        written_now="evaluate NAME which=ensemble",
+        written_now="evaluate NAME which=ensemble, which makes it where there is none",
     ),
     Command(
         "refit",

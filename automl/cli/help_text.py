@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from automl.cli.command_registry import (
     COMMANDS,
@@ -24,6 +24,7 @@ from automl.cli.command_registry import (
 )
 from automl.cli.short_words import SHORT_BY_KEY
 from automl.config import Config
+from automl.config.command_arguments import argument_fields, is_listed
 from automl.errors import ConfigError
 from automl.models.family import load_families
 
@@ -150,8 +151,6 @@ def _group_lines() -> str:
 
 def _command_help(command: Command) -> str:
     """Return what a command does, its words with their defaults, examples and its manual."""
-    from automl.cli.command_arguments import argument_texts
-
     bare = "".join(f" {_bare_word(key)}" for key in command.bare_words)
     lines = [f"automl {command.name}{bare} [KEY=VALUE ...]\n", f"  {command.does}\n"]
     if command.written_now:
@@ -166,6 +165,29 @@ def _command_help(command: Command) -> str:
     page = f"automl/commands/{command.page}" if command.page else "automl/commands/README.md"
     lines.append(f"\nSettings: automl help settings. Manual: {page}\n")
     return "".join(lines)
+
+
+class ArgumentText(NamedTuple):
+    """What help says about an argument of a command."""
+
+    word: str
+    default: str
+    """The default as it is typed; `none` for no value."""
+    text: str
+    """The sentence that says what the argument is for."""
+
+
+def argument_texts(command: str, *, unlisted: bool = False) -> list[ArgumentText]:
+    """Return what help says about the arguments of a command, in the order of their class; those
+    that hardly anyone gives only where `unlisted` asks for them."""
+    cls = COMMANDS[command].arguments
+    texts = class_docstrings(cls)
+    by_name = {known.name: known for known in fields(cls)}
+    return [
+        ArgumentText(word, shown_default(by_name[name]), texts.get(name, ""))
+        for word, name in argument_fields(cls).items()
+        if unlisted or is_listed(cls, name)
+    ]
 
 
 def _bare_word(key: str) -> str:

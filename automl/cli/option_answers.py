@@ -118,7 +118,8 @@ def _complete_in_shell(overrides: Sequence[str]) -> int:
 def _split_line(line: str) -> tuple[str, list[str]]:
     """Return the words of the line that Hydra knows, and the candidates that it does not know: the
     commands, then arguments of the command and names of studies."""
-    from automl.cli.command_arguments import argument_texts, split_arguments
+    from automl.cli.command_arguments import split_arguments
+    from automl.cli.help_text import argument_texts
     from automl.record.studies import study_names
 
     words = line.split()

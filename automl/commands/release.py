@@ -317,7 +317,9 @@ class _WinnerRelease:
         except KnownRowsError:
             event, metric = self._winner_scores(), self._config.study.leading_metric
             return uncompared_refit_text(event, metric, say_on_stdout), _scores(event)
-        instead = f"{study_command('register', self._config.study)} which={self._winner}"
+        instead = (
+            f"{study_command('export', self._config.study)} format=registry which={self._winner}"
+        )
         return check_refit_gate(event, self._config.study.leading_metric, instead), _scores(event)
 
     def _winner_scores(self) -> ModelsEvaluated:

@@ -25,6 +25,7 @@ from automl.record.studies import study_path
 from automl.record.study_directory import (
     StudyDirectory,
     StudyPlace,
+    copying_command,
     read_study_place,
     settle_place_unlocked,
     study_command,
@@ -48,11 +49,10 @@ def rename(call: CommandCall) -> int:
     if new_name is None:
         raise ConfigError("edit needs the name that the study gets: name=NEW.")
     if study.storage is not None:
-        like = study_command("sweep", study).replace("study.name=", "from=")
         raise ConfigError(
             f"study.name={study.name}: it is kept in {mask_urls(study.storage)} under this name, "
             "which other machines use, too; a study in a database keeps its name. Begin one like "
-            f"it under the new name: {like} name={new_name}"
+            f"it under the new name: {copying_command(study, new_name)}"
         )
     renamed = replace(study, name=new_name)
     directory = study_path(study)

@@ -87,6 +87,11 @@ def study_command(command: str, study: StudyConfig) -> str:
     return f"python -m automl {command} study.name={study.name}{where}"
 
 
+def copying_command(study: StudyConfig, new_name: str) -> str:
+    """Return the command line that begins a study with the settings of this one."""
+    return f"{study_command('sweep', study).replace('study.name=', 'from=')} name={new_name}"
+
+
 class StudyDirectory:
     """An open, locked study directory; a context manager that gives the lock back at its end."""
 

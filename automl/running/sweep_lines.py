@@ -107,7 +107,7 @@ def columns_table(dataset: Dataset | None, study: StudyConfig) -> Iterator[str]:
     shown = [(fit_line(r.name, 40), r.kind, fit_line(r.why, 100)) for r in rows[:MAX_COLUMNS_SHOWN]]
     yield from aligned_lines(COLUMNS, shown, n_left=3)
     if (n_more := len(rows) - MAX_COLUMNS_SHOWN) > 0:
-        yield f"and {counted(n_more, 'more column')}: {study_command('columns', study)}"
+        yield f"and {counted(n_more, 'more column')}: {study_command('plan', study)}"
 
 
 def how_far(study: StudyConfig) -> str:

@@ -14,9 +14,8 @@ import pytest
 
 from automl.cli import main
 from automl.cli.arguments import parse_command_line
-from automl.cli.command_arguments import argument_texts
 from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS, CommandGroup, conf_dir
-from automl.cli.help_text import help_text
+from automl.cli.help_text import argument_texts, help_text
 from automl.cli.typed_arguments import type_arguments
 from tests.cli.conftest import Compose
 from tests.cli.test_stored import store

@@ -148,7 +148,7 @@ def test_what_may_not_be_looked_into_says_so_and_hides_no_other(tmp_path: Path) 
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "automl: list is now written: automl status\n")
     lines = [line.split()[:2] for line in done.stdout.splitlines()[1:]]
     assert lines == [["a", "done"], ["c", "done"], ["b", "unreadable"]]
 

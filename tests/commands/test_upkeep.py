@@ -111,7 +111,7 @@ def test_a_clone_has_settings_and_no_trials_and_takes_no_name_that_exists(study:
         clone(cloning(study, "calm-lynx"))
     assert (other / "config.yaml").read_text() == "study: {name: calm-lynx}\n"
     assert (study / "events.log").read_bytes() == begun
-    with pytest.raises(ConfigError, match=r"needs the name of the new study: name=NEW"):
+    with pytest.raises(ConfigError, match=r"the new study needs a name, too: name=NEW"):
         clone(cloning(study, None))
 
 

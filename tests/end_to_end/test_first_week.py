@@ -32,16 +32,15 @@ def test_each_command_works_in_the_order_of_the_page(
     monkeypatch.chdir(tmp_path)
     (program,) = (text for text in blocks("python") if text.startswith("# my.py"))
     Path("my.py").write_text(program)
-    rows = [f"{size},{100 * size + size % 7}\n" for size in range(40, 160)]
-    Path("houses.csv").write_text("size,price\n" + "".join(rows))
-    Path("rows.csv").write_text("size\n50\n120\n")
+    rows = [f"{40 + n % 50},{n % 5},{100 * (n % 50) + 31 * (n % 5) + n % 3}\n" for n in range(200)]
+    Path("houses.csv").write_text("size,rooms,price\n" + "".join(rows))
+    Path("rows.csv").write_text("size,rooms\n50,3\n80,4\n")
     lines = [line for block in blocks("bash") for line in block.splitlines()]
     assert len(lines) >= 12
     for line in lines:
         words = shlex.split(line)[1:]
         if words[0] in NEVER_ENDING + NEEDS_RUNNING_SWEEP:
-            composed = compose_command(parse_command_line(words))
-            assert composed.config.study.name == "mine"
+            compose_command(parse_command_line(words))
             continue
         done = subprocess.run(
             [AUTOML, *words],

@@ -39,6 +39,7 @@ OF_A_STUDY = (
         "register",
         "release",
         "clone",
+        "ui",
     ),
 )
 """Commands that compose from what a study has stored."""

@@ -34,7 +34,7 @@ def test_of_many_those_that_are_not_just_numbers_come_first_and_the_rest_is_else
     said = lines(*[NUMBER] * 30, DATE)
     assert len(said) == MAX_COLUMNS_SHOWN + 2
     assert said[1].startswith("sold")
-    assert said[-1] == "and 11 more columns: python -m automl columns study.name=prices"
+    assert said[-1] == "and 11 more columns: python -m automl plan study.name=prices"
 
 
 def test_what_is_no_table_has_none_and_a_name_is_printed_in_a_line() -> None:

@@ -347,8 +347,10 @@ class SweepEnsemble(SweepFeature):
                     write=self._growing.write,
                 )
         except (AutoMLError, KeyboardInterrupt) as error:
-            command = study_command("ensemble", prepared.config.study)
-            self._lines = [f"no ensemble was made ({error}); make it with: {command}"]
+            command = study_command("evaluate", prepared.config.study)
+            self._lines = [
+                f"no ensemble was made ({error}); make it with: {command} which=ensemble"
+            ]
             return
         if event is None:
             return

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from automl.config import Config, ObjectiveKind
 from automl.config.range_text import entry_text
 from automl.errors import ConfigError
-from automl.record.study_directory import study_command
+from automl.record.study_directory import copying_command, study_command
 from automl.record.study_record import last_standing_edit
 from automl.record.study_requests import StudyRequest
 from automl.running.prepare.identity_settings import option_name, to_plain_values
@@ -295,12 +295,11 @@ def _refuse_other_changes(before: Config, after: Config) -> None:
     """Raise ConfigError if settings differ that no edit changes."""
     for key in _other_changes(before, after):
         word = f"{key}={_flat(after)[key]}"
-        name = study_command("clone", before.study)
         if key.startswith(_MEANING):
             raise ConfigError(
                 f"{word}: it says what the values of trials mean, so that earlier ones would not "
-                f"compare with later ones. Begin a study like this one with it: {name} "
-                f"name=… {key}=…"
+                f"compare with later ones. Begin a study like this one with it: "
+                f"{copying_command(before.study, '…')} {key}=…"
             )
         raise ConfigError(
             f"{word}: an edit changes the space, study.n_trials, study.timeout_seconds, sampler "
