@@ -12,6 +12,9 @@ from automl.admission.governor import SharingLimit
 from automl.devices.device_reading import DeviceSnapshot, HostState
 from automl.trial import DeviceId, host_device_of
 
+STALE_SECONDS = 5.0
+"""A reading of devices that is older admits no trial: ten readings have then failed."""
+
 
 @dataclass(frozen=True)
 class AdmissionLimits:
@@ -20,7 +23,7 @@ class AdmissionLimits:
     max_concurrent_trials: int | None
     """Most trials at once over all devices; None: as many as the devices take."""
     headroom_bytes: int
-    stale_seconds: float
+    stale_seconds: float = STALE_SECONDS
     max_per_gpu: int = 16
     max_on_host: int = 16
     """Number of trials that this machine's cores keep busy."""

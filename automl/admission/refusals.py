@@ -141,7 +141,7 @@ def unfit_devices(
     if age > stale_seconds:
         return _no_reading(
             f"waiting: the last reading of the devices is {age:.1f} s old, "
-            f"admission.stale_seconds={stale_seconds:g}"
+            f"and one older than {stale_seconds:g} s admits no trial"
         )
     return None if reading.devices else _no_reading("waiting: no device is left")
 

@@ -43,7 +43,7 @@ from automl.record.study_directory import make_study_name
 
 
 def sweep(
-    train: Callable[..., Any] | Mapping[Any, Any],
+    train: Callable[..., Any] | str | Mapping[Any, Any],
     space: Mapping[str, Any] | None = None,
     *,
     config: Mapping[Any, Any] | None = None,
@@ -64,10 +64,12 @@ def sweep(
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script).
+    method, a function of a notebook or of a script); or the text that `train=` has on a line:
+    "my.py:train", "python main.py".
 
-    `space` has an entry per param. A range is a tuple of two numbers, or a dict:
-    `{"lr": {"low": 1e-4, "high": 1e-1, "log": True}, "depth": (2, 8)}`. A list is choices,
+    `space` has an entry per param. A range is a text as on a line, a tuple of two numbers, or a
+    dict: `{"lr": "log:1e-4..1e-1", "depth": (2, 8), "decay": {"low": 0, "high": 1}}`, both ends
+    included. A list is choices,
     `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
     whose name is no Python name is in `trial.params`.
 
@@ -111,6 +113,8 @@ def sweep(
     )
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective_overrides(function, application)
+    if isinstance(train, str):
+        objective = [f"train={override_text(train)}"]
     with COMPOSE_LOCK:
         if application is not None:
             name = name or application_study_name(application)
@@ -118,8 +122,7 @@ def sweep(
         needs_space = application is None and not exists and space is None
         if needs_space and not any(is_about_space(line) for line in typed_overrides):
             raise ConfigError(
-                "automl.sweep: a new study needs a space, such as "
-                'space={"lr": {"low": 1e-4, "high": 1e-1, "log": True}}.'
+                'automl.sweep: a new study needs a space, such as space={"lr": "log:1e-4..1e-1"}.'
             )
         lines = [
             f"study.name={override_text(name or make_study_name())}",
@@ -145,6 +148,8 @@ def _function_and_config(
     """Return the function that trains, and the config of an application; either may be None."""
     if callable(train):
         return train, config
+    if isinstance(train, str):
+        return None, config
     if isinstance(train, Mapping) and config is None:
         return None, train
     ours = ", or what a Hydra application composed of ours, automl.sweep(cfg.automl)"

@@ -23,7 +23,6 @@ from automl.cli.command_registry import (
     MULTIRUN,
     closest_word,
 )
-from automl.cli.option_keys import refuse_kinds
 from automl.cli.short_words import expand_short_words, name_bare_words
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
 from automl.config.renamed import rename_words
@@ -73,7 +72,7 @@ def make_command_line(command: str, words: Sequence[str]) -> CommandLine:
     ConfigError."""
     command, words = choose_entry(command, replace_old_keys(words))
     arguments, overrides = split_arguments(command, words)
-    return CommandLine(command, tuple(expand_short_words(overrides)), tuple(arguments))
+    return CommandLine(command, tuple(_long_words(overrides)), tuple(arguments))
 
 
 def parse_command_line(argv: Sequence[str]) -> CommandLine:
@@ -108,13 +107,15 @@ def parse_command_line(argv: Sequence[str]) -> CommandLine:
     named = name_bare_words(COMMANDS[command], parsed.overrides)
     command, named = choose_entry(command, named)
     arguments, overrides = split_arguments(command, named)
-    overrides = expand_short_words(overrides)
     is_answered = parsed.help or parsed.version or parsed.shell_completion
+    overrides = overrides if is_answered else _long_words(overrides)
     if not (is_answered or parsed.config_name or parsed.config_dir):  # these may have other groups
         from automl.cli.config_keys import refuse_unknown_words
 
         refuse_unknown_words(overrides)
     if not is_answered:
+        from automl.cli.option_keys import refuse_kinds
+
         refuse_kinds(overrides)
     return CommandLine(
         command=command,
@@ -149,6 +150,13 @@ def replace_old_keys(words: Sequence[str]) -> list[str]:
     for line in advice:
         sys.stderr.write(f"automl: {line}\n")
     return renamed
+
+
+def _long_words(words: Sequence[str]) -> list[str]:
+    """Return overrides with long keys, and values of the settings' types. Raises ConfigError."""
+    from automl.cli.open_values import read_open_values
+
+    return read_open_values(expand_short_words(words))
 
 
 def _refuse_missing_values(words: Sequence[str]) -> None:

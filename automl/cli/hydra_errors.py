@@ -82,6 +82,8 @@ def _explain_value(error: OmegaConfBaseException, overrides: Sequence[str]) -> s
         return f"{key}: {rule}. Define it, or give {key} a value."
     if typed.startswith("~"):
         return f"{typed}: a setting cannot be removed, only given another value: {key}=…"
+    if names := _enum_names(error):
+        rule = f"must be {' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
     typed, rule = fit_line(typed, _MAX_SHOWN), fit_line(rule, _MAX_SHOWN)
     return f"{typed}: {rule}.{_expected_type(error)}"
 
@@ -92,6 +94,15 @@ def _typed_override(key: str, overrides: Sequence[str]) -> str:
         if line.lstrip("+~").partition("=")[0] == key:
             return line
     return key or "config"
+
+
+def _enum_names(error: OmegaConfBaseException) -> list[str]:
+    """Return the values of the setting if it is one of an enum."""
+    owner = error.object_type
+    if not (isinstance(owner, type) and is_dataclass(owner)):
+        return []
+    default = next((known.default for known in fields(owner) if known.name == error.key), None)
+    return [member.name for member in type(default)] if isinstance(default, Enum) else []
 
 
 def _expected_type(error: OmegaConfBaseException) -> str:

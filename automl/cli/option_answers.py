@@ -55,7 +55,12 @@ def _answer_text(line: CommandLine) -> str:
     # Hydra ends the process after its own help.
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         _show_hydra_answer(line)
-    return printed.getvalue()
+    if line.hydra_options[:2] != ("--cfg", "job") or line.json:
+        return printed.getvalue()
+    from automl.cli.open_values import write_open_values
+
+    options = dict(zip(line.hydra_options, line.hydra_options[1:], strict=False))
+    return write_open_values(printed.getvalue(), options.get("--package"))
 
 
 def _show_hydra_answer(line: CommandLine) -> None:
@@ -74,8 +79,9 @@ def _show_hydra_answer(line: CommandLine) -> None:
             words += ["--config-dir", str(hydra_input.config_dir)]
         words += hydra_input.overrides
         if "--cfg" in line.hydra_options:
-            training = compose(hydra_input).config.training  # or refuses what cannot work
-            words.append(f"training.epochs={override_text(training.epochs)}")
+            config = compose(hydra_input).config  # or refuses what cannot work
+            words.append(f"training.epochs={override_text(config.training.epochs)}")
+            words.append(f"data.folds={override_text(config.data.folds)}")
         _hydra_main(hydra_input.config_name, words)
 
 

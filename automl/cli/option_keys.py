@@ -50,7 +50,7 @@ def options_named_by_keys(lines: Sequence[str], defaults: Mapping[str, str]) -> 
     for key, value in _pairs(lines):
         group, options = _group_and_options(key, defaults)
         is_open = group in defaults and group not in given_groups and group not in named
-        if not is_open or not options or value in _NO_VALUE:
+        if not is_open or not options or not _says_something(key, value):
             continue
         if options == _FUNCTION_OPTIONS:
             named[group] = "optuna" if asks_by_suggest(value) else "python"
@@ -82,7 +82,7 @@ def refuse_unused_keys(config: Config, lines: Sequence[str]) -> None:
     }
     for key, value in _pairs(lines):
         group, options = _shared_class_options(key)
-        if options and kinds[group] not in options and value not in _NO_VALUE:
+        if options and kinds[group] not in options and _says_something(key, value):
             raise ConfigError(
                 f"{key}={value}: is for {group}={options[0]}, and {group}={kinds[group]} is "
                 f"chosen: add {group}={options[0]}, or leave {key} out."
@@ -117,6 +117,11 @@ def _shared_class_options(key: str) -> tuple[str, tuple[str, ...]]:
     names = (key, ".".join(key.split(".")[:2]), section)
     options = next((_OPTIONS_BY_KEY[name] for name in names if name in _OPTIONS_BY_KEY), ())
     return _GROUP_OF_SECTION.get(section, section), options
+
+
+def _says_something(key: str, value: str) -> bool:
+    """Return whether a value differs from what holds where the key is not given."""
+    return value not in _NO_VALUE and (value != "auto" or key == "ray.address")
 
 
 def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:

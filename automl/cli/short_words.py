@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from automl.cli.command_registry import Command
 from automl.config import STUDY_NAME_PATTERN
-from automl.config.checks import is_function_target, parse_seconds
+from automl.config.checks import NONE_WORDS, is_function_target, parse_seconds
 from automl.errors import ConfigError
 
 TRAIN = "train"
@@ -36,7 +36,7 @@ SHORT_BY_KEY = {key: word for word, key in SHORT_WORDS.items()}
 
 _STUDY = "study.name"
 _SECONDS = re.compile(r"(?!space)\w+\.\w+_seconds")
-_NO_DURATION = frozenset(("", "null", "none", "off", "auto"))
+_NO_DURATION = NONE_WORDS | {"", "auto"}
 _SETTING = re.compile(r"(\+{0,2})([\w.]+)=(.*)", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z][\w.-]*")
 _WORDS_OF_HYDRA = frozenset(("null", "none", "true", "false", "nan", "inf"))

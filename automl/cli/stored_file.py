@@ -29,7 +29,7 @@ from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
 from automl.config.data import stored_rules
 from automl.config.metrics import split_loss
-from automl.config.renamed import rename_stored
+from automl.config.renamed import drop_arguments, rename_stored
 from automl.config.study import NO_URI
 from automl.errors import ConfigError
 from automl.record.study_files import EVENTS_FILE, StudyFiles
@@ -95,7 +95,7 @@ def _parse(text: str, file: Path) -> DictConfig:
         data = plain.get("data")
         if isinstance(data, dict) and "rules" not in data:
             data["rules"] = stored_rules(data)
-        stored = OmegaConf.create(rename_stored(plain))
+        stored = OmegaConf.create(rename_stored(drop_arguments(plain)))
     if not isinstance(stored, DictConfig) or not _is_ours(stored):
         raise ConfigError(f"{file} is no config of automl; restore it from a copy.")
     return stored

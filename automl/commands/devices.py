@@ -29,6 +29,7 @@ from automl.config.command_arguments import DevicesArguments
 from automl.config.execution import LOCAL_ADDRESS
 from automl.devices.device_reader import (
     FIRST_READING_SECONDS,
+    READING_SECONDS,
     ReaderThread,
     ReadOtherPromises,
     open_device_reader,
@@ -119,8 +120,7 @@ def _readings(source: _WatchSource, config: Config) -> Iterator[queue.SimpleQueu
     """Yield a queue of readings. A thread takes them, so that Ctrl-C is handled while the driver
     hangs."""
     readings: queue.SimpleQueue[DeviceReading] = queue.SimpleQueue()
-    interval_seconds = config.devices.interval_seconds
-    thread = ReaderThread(source.reader, interval_seconds, dict, readings.put, source.elsewhere)
+    thread = ReaderThread(source.reader, READING_SECONDS, dict, readings.put, source.elsewhere)
     thread.start()
     try:
         yield readings

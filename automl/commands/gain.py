@@ -125,7 +125,7 @@ def _advise_packs(rows: Sequence[TimingRow], machine: ParallelismLimits) -> _Adv
         return None
     use_packs = times * MIN_GAIN >= 1  # packs are the default unless they lose
     return _AdvisedOverride(
-        f"execution.pack={'auto' if use_packs else 'off'}",
+        f"execution.pack={'auto' if use_packs else 'none'}",
         f"packs train {times:.2g} times as fast as one after another",
     )
 

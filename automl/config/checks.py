@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from automl.errors import ConfigError
 
+NONE_WORDS = frozenset(("none", "null", "off", "false"))
+"""The spellings of `none`, the first of them ours."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SECONDS_PER_UNIT = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d)(?![a-z])")
@@ -21,6 +23,11 @@ _TARGET = re.compile(r"([\w.]+|[^:\0]+\.py):[\w.]+")
 _SIZE_UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
     _SIZE_UNITS |= {f"{_letter}iB": 1024**_power, f"{_letter}B": 1000**_power}
+
+
+def is_none(value: object) -> bool:
+    """Return whether a value, or a text of a command line, is a spelling of `none`."""
+    return value is None or str(value).lower() in NONE_WORDS or value == ""
 
 
 def parse_bytes(key: str, text: str) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from automl.config.checks import check_setting, checker, is_count, is_function_target
+from automl.config.checks import check_setting, checker, is_count, is_function_target, is_none
+from automl.config.setting import setting
 
 
 class DataKind(enum.Enum):
@@ -99,51 +100,51 @@ def is_test_file(text: str) -> bool:
 class DataConfig:
     """The table to learn from, and the way in which it is split."""
 
-    kind: DataKind = DataKind.disc
-    path: str | None = None
+    kind: DataKind = setting("nobody", DataKind.disc)
+    path: str | None = setting("all", None)
     """The table, a CSV or Parquet file (kind csv)."""
-    target: str | None = None
+    target: str | None = setting("all", None)
     """Name of the column to predict (kind csv)."""
-    source: str | None = None
+    source: str | None = setting("some", None)
     """`module:function` that returns the parts (kind python), called without arguments: {"train":
     (x, y), "validation": (x, y)}, and "test" if there is one; tensors, arrays, frames, or torch
     Datasets of (x, y) pairs. It is called in every process that trains."""
-    task: Task = Task.auto
+    task: Task = setting("some", Task.auto)
     """auto: text and integers of at most 20 values are classes, all else is regression."""
-    columns: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = setting("some", factory=dict)
     """The kind of a column, `data.columns.NAME=number|category|date|text|drop`; the kinds of others
     are detected."""
-    combine: Any = "auto"
+    combine: Any = setting("some", "auto")
     """Columns that are combined to more: a list, as `["price / area", "town & month"]`, where
     `"TARGET by town"` is the mean target of each category;
     auto: those that improve predictions of rows left out, by more than chance; none: no column."""
-    test: Any = "auto"
+    test: Any = setting("some", "auto")
     """The rows that no sweep ever sees: a separate table, FILE; a share of the rows of `path`, such
     as 0.2; or none. auto: none with model=auto on a table (data=csv), else 0.2."""
-    validation_fraction: float | None = None
-    """Share of the rows that choose among trials. null: 0.1 where data.folds=auto makes no folds,
+    validation_fraction: float | None = setting("few", None)
+    """Share of the rows that choose among trials. auto: 0.1 where data.folds=auto makes no folds,
     there being more than 20,000 rows, else 0.2."""
-    split_seed: int = 0
+    split_seed: int = setting("few", 0)
     """Seed of the split into parts and folds."""
-    folds: Any = None
+    folds: Any = setting("some", None)
     """Number of models that a trial trains, each judged by rows that it never saw, so that all rows
     but the test part train and judge; 1: one, judged by the validation part; auto: 5, from three
-    divisions of the rows below 1,000, and 1 above 20,000. null: auto with model=auto on a table
-    (data=csv), except with data.sweep_rows, else 1."""
-    group: str | None = None
+    divisions of the rows below 1,000, and 1 above 20,000. Where it is not given: auto with
+    model=auto on a table (data=csv), except with data.sweep_rows, else 1."""
+    group: str | None = setting("some", None)
     """Column that says which rows belong together (a patient, a shop): all rows of a group are in
     one part, or fold. It is not learned from."""
-    time: str | None = None
+    time: str | None = setting("some", None)
     """Column by which rows are in order (numbers, or times as 2024-05-31 14:00): each part, or
     fold, is judged by later rows than it trains on."""
-    sweep_rows: float | None = None
+    sweep_rows: float | None = setting("some", None)
     """Trials train on so many of the training rows, or on this share of them; none: on all."""
-    n_train: int = 1000
+    n_train: int = setting("option", 1000)
     """Number of training points (kind disc)."""
-    n_validation: int = 500
+    n_validation: int = setting("option", 500)
     """Number of validation points (kind disc)."""
 
-    rules: int | None = None
+    rules: int | None = setting("nobody", None)
     """Set by a sweep itself: the number of the rules of `DataRule` by which the table is read."""
 
     def __post_init__(self) -> None:
@@ -167,7 +168,7 @@ class DataConfig:
             held_out + test_fraction,
             "must leave rows for training: make one of them smaller.",
         )
-        self.combine = "none" if self.combine in (None, False, "off") else self.combine
+        self.combine = "none" if is_none(self.combine) else self.combine
         rule = 'must be auto, none, or a list of pairs such as ["price / area", "town & month"].'
         named = self.combine in ("auto", "none")
         is_list = isinstance(self.combine, Sequence) and all(

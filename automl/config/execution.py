@@ -8,39 +8,46 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from automl.config.checks import check_positive, check_setting, checker, is_count, parse_bytes
+from automl.config.checks import (
+    check_positive,
+    check_setting,
+    checker,
+    is_count,
+    is_none,
+    parse_bytes,
+)
+from automl.config.setting import setting
 
 
 class SurveyKind(enum.Enum):
     auto = "auto"
-    off = "off"
+    none = "none"
+    off = "none"  # its name in earlier versions
 
 
 @dataclass
 class AdmissionConfig:
     """The rules by which a trial may start: memory, and numbers of trials and devices."""
 
-    request: str | None = None
-    """Memory that each trial takes on its device, such as 3GiB; none: estimated."""
-    headroom: str = "256MiB"
+    request: str | None = setting("some", None)
+    """Memory that each trial takes on its device, such as 3GiB; auto: estimated."""
+    headroom: str = setting("few", "256MiB")
     """Memory kept free on every device."""
-    devices_per_trial: int = 1
+    devices_per_trial: int = setting("some", 1)
     """Number of GPUs that each trial gets, all at once; on the host a trial has the host. More than
     1 is only for a user's function, which finds them in `trial.devices`."""
-    survey: SurveyKind = SurveyKind.auto
+    survey: SurveyKind = setting("few", SurveyKind.auto)
     """Whether a user's objective or network is run once on fake tensors, to see what memory its
     trials will take of a GPU; auto: where nothing is declared."""
-    max_concurrent_trials: int | None = None
-    """Largest number of trials at once over all devices; none: as many as fit, on the host one per
+    max_concurrent_trials: int | None = setting("some", None)
+    """Largest number of trials at once over all devices; auto: as many as fit, on the host one per
     core."""
-    max_trials_per_device: int | None = None
-    """Largest number of trials at once on one GPU, however much memory is left of it; none: as many
+    max_trials_per_device: int | None = setting("some", None)
+    """Largest number of trials at once on one GPU, however much memory is left of it; auto: as many
     as are faster together, which is found from their pace, at most 16."""
-    lookahead: Any = "auto"
+    lookahead: Any = setting("few", "auto")
     """Number of trials behind the first waiting one that may start before it, where that does not
-    delay it. auto: 4 for samplers that learn, else 16; 0: none."""
-    stale_seconds: float = 5.0
-    """A reading of devices older than this admits no trial."""
+    delay it. auto: 4 for samplers that learn, else 16; none: no trial."""
 
     def __post_init__(self) -> None:
         check = checker("admission", self)
@@ -50,9 +57,9 @@ class AdmissionConfig:
         for name in ("devices_per_trial", "max_concurrent_trials", "max_trials_per_device"):
             value = getattr(self, name)
             check(name, value is None or value >= 1, "must be at least 1.")
+        self.lookahead = 0 if is_none(self.lookahead) else self.lookahead
         is_number = self.lookahead == "auto" or is_count(self.lookahead, 0)
-        check("lookahead", is_number, "must be auto or a whole number, 0 for none.")
-        check_positive("admission.stale_seconds", self.stale_seconds)
+        check("lookahead", is_number, "must be auto, none or a whole number.")
 
     @property
     def request_bytes(self) -> int | None:
@@ -81,15 +88,13 @@ DEVICE_WORDS = ("auto", "cpu", "gpu", "all", "nvml")
 
 @dataclass
 class DevicesConfig:
-    """The devices that trials may use, and the time between readings of them."""
+    """The devices that trials may use."""
 
-    only: Any = "auto"
+    only: Any = setting("some", "auto")
     """The devices to use. auto: the GPUs that NVML and torch both see, and the CPU for trials of
     the built-in network that end first there; without a GPU the CPU. cpu. gpu: GPUs alone. all: the
     CPU for a function or network of yours, too. Or GPUs, one or a list: numbers in CUDA's order,
     UUIDs or their beginnings. nvml: GPUs without asking torch; [nvml,0] names one of them."""
-    interval_seconds: float = 0.5
-    """Time from one reading to the next."""
 
     def __post_init__(self) -> None:
         given = self.only if isinstance(self.only, list | tuple) else [self.only]
@@ -99,7 +104,6 @@ class DevicesConfig:
         rule = "cpu stands alone; of gpu and all one is given."
         is_one = {"gpu", "all"} - {*kept} and ("cpu" not in kept or kept == ["cpu"])
         check_setting(bool(is_one), "devices.only", self.only, rule)
-        check_positive("devices.interval_seconds", self.interval_seconds)
 
     @property
     def _words(self) -> list[str]:
@@ -134,30 +138,28 @@ class ExecutionKind(enum.Enum):
 class ExecutionConfig:
     """The thread, process or node in which trials run, and the limits of their time."""
 
-    kind: ExecutionKind = ExecutionKind.workers
+    kind: ExecutionKind = setting("nobody", ExecutionKind.workers)
     """inline: a thread of the sweep. workers: processes of this machine. ray: nodes of a cluster.
     """
-    pack: Any = "auto"
-    """Small trials of one shape train as one batched model: auto, off, or the most in a pack."""
-    threads_per_trial: int = 1
+    pack: Any = setting("few", "auto")
+    """Small trials of one shape train as one batched model: auto, none, or the most in a pack."""
+    threads_per_trial: int = setting("some", 1)
     """Number of torch's threads in a trial; by default as many trials run at once as the cores then
     allow."""
-    trial_timeout_seconds: float | None = None
+    trial_timeout_seconds: float | None = setting("some", None)
     """A trial that takes longer has failed; others of its pack go on alone (not inline); none: no
     limit."""
-    silence_timeout_seconds: float | None = None
+    silence_timeout_seconds: float | None = setting("some", None)
     """A trial that reports nothing for so long has failed (not inline); none: no limit."""
-    recycle_after_trials: int = 1000
+    recycle_after_trials: int = setting("few", 1000)
     """A worker process is replaced after this many trials."""
-    recycle_growth: str = "2GiB"
-    """A worker process is replaced when its memory has grown by this much and stays so."""
 
     def __post_init__(self) -> None:
-        if self.pack is False or self.pack == 1:  # YAML reads a bare `off` as false
-            self.pack = "off"
+        if is_none(self.pack) or self.pack == 1:
+            self.pack = "none"
         check = checker("execution", self)
-        rule = "must be auto, off, or the most trials in a pack (a whole number from 2)."
-        check("pack", self.pack in ("auto", "off") or is_count(self.pack, 2), rule)
+        rule = "must be auto, none, or the most trials in a pack (a whole number from 2)."
+        check("pack", self.pack in ("auto", "none") or is_count(self.pack, 2), rule)
         for name in ("threads_per_trial", "recycle_after_trials"):
             check(name, getattr(self, name) >= 1, "must be ≥ 1.")
         for name in ("trial_timeout_seconds", "silence_timeout_seconds"):
@@ -165,17 +167,12 @@ class ExecutionConfig:
             check_positive(f"execution.{name}", value)
             may_end = value is None or self.kind is not ExecutionKind.inline
             check(name, may_end, "a trial in a thread cannot be ended; use execution=workers.")
-        parse_bytes("execution.recycle_growth", self.recycle_growth)
 
     @property
     def on_this_machine(self) -> ExecutionConfig:
         """Return the settings with Ray replaced by workers, for commands that know no cluster."""
         on_ray = self.kind is ExecutionKind.ray
         return replace(self, kind=ExecutionKind.workers) if on_ray else self
-
-    @property
-    def recycle_growth_bytes(self) -> int:
-        return parse_bytes("execution.recycle_growth", self.recycle_growth)
 
 
 AUTO_ADDRESS, LOCAL_ADDRESS = "auto", "local"
@@ -192,15 +189,15 @@ def is_host_and_port(address: str) -> bool:
 class RayConfig:
     """The Ray cluster that trains, and its use (`execution=ray`)."""
 
-    address: str = AUTO_ADDRESS
+    address: str = setting("some", AUTO_ADDRESS)
     """auto: the cluster that this machine is a node of; local: a new one on this machine, for as
     long as the sweep; or HOST:PORT of a cluster's head."""
 
-    claim: bool = False
+    claim: bool = setting("some", False)
     """true: other jobs use the cluster, too; the sweep reserves whole GPUs and CPUs in Ray while it
     needs them, and trials go nowhere else. false: the whole cluster is the sweep's."""
 
-    max_code: str = "100MiB"
+    max_code: str = setting("option", "100MiB")
     """A larger working directory is not sent to the nodes; Ray itself sends no more than 500."""
 
     def __post_init__(self) -> None:

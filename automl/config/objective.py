@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from automl.config.checks import check_function_target, check_setting
+from automl.config.setting import setting
 
 _SHELLS_OWN = frozenset(("|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"))
 """Words that only a shell understands."""
@@ -40,25 +41,25 @@ class CodeChange(enum.Enum):
 class ObjectiveConfig:
     """The objective: built-in training, a user's function, one for Optuna, or a program."""
 
-    kind: ObjectiveKind = ObjectiveKind.builtin
-    target: str | None = None
+    kind: ObjectiveKind = setting("nobody", ObjectiveKind.builtin)
+    target: str | None = setting("all", None)
     """`module:function` (kinds python and optuna), imported from the current folder or the Python
     path, or `file.py:function`, the file as seen from the current folder."""
 
-    file: str | None = None
+    file: str | None = setting("nobody", None)
     """The file of a function that was called from Python, for people (kind called)."""
-    parts: list[str] = field(default_factory=list)
+    parts: list[str] = setting("nobody", factory=list)
     """`NAME=DIGEST` of each part of the function when the study began (kind called)."""
-    command: str | None = None
+    command: str | None = setting("some", None)
     """A program with its arguments (kind command), started in the current folder without a shell.
     Params are appended as `--name=value`, or replace `{name}`, `{params}`, `{overrides}` or
     `{json}`; `{seed}`, `{trial}`, `{checkpoint_dir}`, `{trial_dir}` and `{n_devices}` are replaced,
     too."""
-    pattern: str | None = None
+    pattern: str | None = setting("some", None)
     """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
     none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
 
-    if_changed: CodeChange = CodeChange.warn
+    if_changed: CodeChange = setting("few", CodeChange.warn)
     """What happens where the code of a function or program has changed since the last sweep of the
     study. warn: the sweep says so and goes on. refuse: it does not begin."""
 

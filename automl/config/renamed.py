@@ -7,19 +7,13 @@ key that is renamed or dropped gets a row in `MOVED` or `DROPPED`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from automl.config.checks import is_none
 from automl.config.data import DataRule
 from automl.errors import ConfigError
-
-_NONE_TEXTS = ("", "null", "none", "off", "false")
-
-
-def is_none(value: object) -> bool:
-    """Return whether a stored value, or a text of a command line, is a spelling of `none`."""
-    return value is None or str(value).lower() in _NONE_TEXTS
 
 
 @dataclass(frozen=True)
@@ -121,10 +115,15 @@ MOVED: Sequence[MovedKey] = (
 )
 _BY_RULES = "Tables are read by the rules of this version; data.columns.NAME=KIND says otherwise."
 
-DROPPED: Sequence[DroppedKey] = tuple(
-    DroppedKey(f"data.{rule.name}", True, _BY_RULES)
-    for rule in DataRule
-    if rule is not DataRule.combine
+DROPPED: Sequence[DroppedKey] = (
+    *(
+        DroppedKey(f"data.{rule.name}", True, _BY_RULES)
+        for rule in DataRule
+        if rule is not DataRule.combine
+    ),
+    DroppedKey("devices.interval_seconds", 0.5, "Devices are read each half second."),
+    DroppedKey("admission.stale_seconds", 5.0, "A reading of devices counts for 5 s."),
+    DroppedKey("execution.recycle_growth", "2GiB", "A worker that has grown by 2 GiB is replaced."),
 )
 
 
@@ -253,24 +252,32 @@ def rename_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def rename_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored settings of an earlier version, a mapping of sections, with today's keys."""
     moving = {old for row in MOVED for old in row.old} | {row.key for row in DROPPED}
-    flat = {key: value for key, value in _walk(stored) if key in moving | _NO_SETTINGS}
-    renamed: dict[str, Any] = {}
-    for section, values in stored.items():
-        if not isinstance(values, Mapping):
-            renamed |= {} if section in flat else {section: values}
-            continue
-        kept = {name: v for name, v in values.items() if f"{section}.{name}" not in flat}
-        if kept or section not in _SECTIONS:
-            renamed[section] = kept
+    flat = {key: value for key, value in _walk(stored) if key in moving}
+    renamed = _without(stored, flat)
     for key, value in rename_settings(flat).items():
-        if key in _NO_SETTINGS:
-            continue
         section, _, name = key.partition(".")
         if name:
             renamed.setdefault(section, {})[name] = value
         else:
             renamed[section] = value
     return renamed
+
+
+def drop_arguments(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored config of a study without what is an argument of a command now."""
+    kept = _without(stored, _NO_SETTINGS)
+    return {section: v for section, v in kept.items() if v or section not in _SECTIONS}
+
+
+def _without(stored: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return the sections without these keys."""
+    return {
+        section: {name: v for name, v in values.items() if f"{section}.{name}" not in keys}
+        if isinstance(values, Mapping)
+        else values
+        for section, values in stored.items()
+        if section not in keys
+    }
 
 
 def _walk(stored: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from automl.config.checks import (
     parse_bytes,
     parse_limit,
 )
+from automl.config.setting import setting
 from automl.trial import DEFAULT_METRIC, Direction, MetricLimit, StudyMetric, StudyMetrics
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -69,67 +70,67 @@ def is_shared_storage(url: str) -> bool:
 class StudyConfig:
     """The study: its name, its goal, its end, and the places where it is kept."""
 
-    name: str | None = None
-    """Letters, digits, `.`, `_`, `-`; none: a new study with a made-up name."""
-    n_trials: int | None = None
-    """Trials of the study in all, over every sweep; failed and pruned ones count. none: 20, or,
+    name: str | None = setting("all", None)
+    """Letters, digits, `.`, `_`, `-`; auto: a new study with a made-up name."""
+    n_trials: int | None = setting("all", None)
+    """Trials of the study in all, over every sweep; failed and pruned ones count. auto: 20, or,
     with model=auto on a table (data=csv) and a time limit, as many as it allows."""
-    timeout_seconds: float | None = None
+    timeout_seconds: float | None = setting("all", None)
     """No new trials start after this many seconds of one sweep, its loading included. If trials
     choose the family, running trials are stopped before, once one has finished, so that the
     ensemble is made in time; trials get half of it at least. none: no limit."""
-    grace_seconds: float = 30.0
+    grace_seconds: float = setting("few", 30.0)
     """Seconds that running trials have to write a checkpoint after Ctrl-C, or MLflow to take the
     rest after the last trial; after timeout_seconds at most 2 s, or 5 % of timeout_seconds."""
-    metric: Any = DEFAULT_METRIC
+    metric: Any = setting("all", DEFAULT_METRIC)
     """The reported metric that is optimised, or a list of several: [val_error, latency_ms]. The
     first one leads: it chooses the report of a trial that counts."""
-    direction: Any = None
+    direction: Any = setting("some", None)
     """Whether small or large values of the metric are good: minimize or maximize; for several
-    metrics a list in their order, or by name {val_auc: maximize}. none: by the name of a metric of
+    metrics a list in their order, or by name {val_auc: maximize}. auto: by the name of a metric of
     the built-in training (val_auc: maximize), else minimize."""
-    constraints: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = setting("some", factory=dict)
     """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials
     beyond it are worse than all within."""
-    stop_gain: float | None = None
+    stop_gain: float | None = setting("some", None)
     """No new trial starts once as many trials again as have ended are expected to improve the
     metric by less than this, in its own unit; from 20 trials on. none: all of n_trials start."""
-    seed: int = 0
+    seed: int = setting("some", 0)
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
-    min_free_space: str | None = None
+    min_free_space: str | None = setting("few", None)
     """Free space of the study's disk, such as 10GiB, below which no new trial starts; none: trials
     start until the disk is full."""
-    storage: str | None = None
+    storage: str | None = setting("some", None)
     """none: a journal in the study directory; postgresql://…: a study that sweeps on several
     machines work on together, each by the same command; else an Optuna storage URL."""
-    dir: str = "studies"
+    dir: str = setting("some", "studies")
     """The folder that holds a directory per study."""
-    keep_best: int | None = None
+    keep_best: int | None = setting("some", None)
     """Number of best trials that keep their checkpoints and program files, here and in MLflow;
     those of other trials are removed when they have ended. none: all keep them."""
-    checkpoint_copies: str | None = None
+    checkpoint_copies: str | None = setting("few", None)
     """A place that trials' checkpoints are copied to, so that other machines go on from them:
     s3://BUCKET/PATH, gs://BUCKET/PATH or file:///PATH; credentials are each machine's own."""
     copy: bool | None = field(default=None, metadata=NO_SETTING)
     """The argument `copy` of the command: the folder was moved (false) or copied (true: a study of
     its own); none: it is not given."""
-    relative_to: str | None = None
+    relative_to: str | None = setting("nobody", None)
     """Set by a sweep itself: the folder that relative paths of the stored settings count from."""
-    began_with: str | None = None
+    began_with: str | None = setting("nobody", None)
     """Set by `from=`: the Optuna study with whose trials the study begins."""
-    n_edits: int = 0
+    n_edits: int = setting("nobody", 0)
     """Set by a sweep itself: how many edits of a shared study the stored settings have."""
-    repeats: int = 1
+    repeats: int = setting("some", 1)
     """Trainings of each trial, each with a seed of its own. The trial's value is their mean."""
-    enqueue: list[dict[str, Any]] = field(default_factory=list)
+    enqueue: list[dict[str, Any]] = setting("some", factory=list)
     """Params to try first, in this order; params not named are sampled."""
-    warm_from: list[str] = field(default_factory=list)
+    warm_from: list[str] = setting("some", factory=list)
     """Names of earlier studies in study.dir: their best points are tried after those of
     study.enqueue, and the sampler learns from their trials."""
 
-    portfolio: AutoSetting = AutoSetting.auto
+    portfolio: AutoSetting = setting("option", AutoSetting.auto)
     """auto: with model=auto, params that did well on many tables go first; none: they do not."""
-    finish: Any = "auto"
+    finish: Any = setting("some", "auto")
     """What a sweep over several families (model=auto) ends with: a list of ensemble (the best mean
     of its models, `ensemble.pt`), refit (of one hold-out of a table: the members trained again on
     all rows but the test part, as `refit` does) and plots (after a minute or more: columns that
@@ -310,12 +311,12 @@ NO_URI = "none"
 class TrackingConfig:
     """The store that shows results, and the artifacts that it gets."""
 
-    uri: str | None = None
+    uri: str | None = setting("some", None)
     """MLflow tracking URI. auto: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db. none: the study
     keeps everything, and `sync` gives it to MLflow later."""
-    checkpoints: KeepCheckpoints = KeepCheckpoints.all
+    checkpoints: KeepCheckpoints = setting("some", KeepCheckpoints.all)
     """The checkpoints that become artifacts in MLflow: all (last and best), best, or none."""
-    inside: TrackingInside = TrackingInside.follow
+    inside: TrackingInside = setting("few", TrackingInside.follow)
     """Values that an objective logs through MLflow go to its trial's run. If it sets an address
     itself (`mlflow.set_tracking_uri`), or is a program of another environment, they follow that
     address, or are redirected to the trial's run."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from automl.config.checks import checker, is_function_target
 from automl.config.metrics import LOSSES, VALUE_LOSSES, ValueLoss, split_loss
+from automl.config.setting import setting
 
 
 class Precision(enum.Enum):
@@ -26,44 +27,44 @@ class LearningRateSchedule(enum.Enum):
 class TrainingConfig:
     """The built-in training: its length, precision, learning rate, loss and checkpoints."""
 
-    epochs: int | None = 20
-    """Passes over the training part; null: as many as the family takes by itself, a network up to
+    epochs: int | None = setting("all", 20)
+    """Passes over the training part; auto: as many as the family takes by itself, a network up to
     200 with `patience_steps=1000`, others 20. If nobody sets it, `model=auto` and `model=tabm` get
-    null (`cli/schemas.py`)."""
-    precision: Precision = Precision.float32
+    auto (`cli/schemas.py`)."""
+    precision: Precision = setting("some", Precision.float32)
     """float32, float64, or bfloat16 (float32 weights, computed in bfloat16 by autocast). A param of
     this name in the space takes precedence, as for the other settings down to `accumulate_steps`.
     """
-    schedule: LearningRateSchedule = LearningRateSchedule.constant
+    schedule: LearningRateSchedule = setting("some", LearningRateSchedule.constant)
     """The course of the learning rate over a trial's steps. cosine: from `lr` down to 0; onecycle:
     up to `lr` over the first 30 %, then down (Smith and Topin, 2018)."""
-    ema_decay: float = 0.0
+    ema_decay: float = setting("few", 0.0)
     """Above 0, the network that is judged and kept is not that of the last step but the exponential
     moving average of its weights over steps (0.999: of some 1,000)."""
-    patience_epochs: int | None = None
+    patience_epochs: int | None = setting("some", None)
     """A trial ends after so many epochs without a better value of `study.metric`; none: it trains
     all its epochs."""
-    patience_steps: int | None = None
+    patience_steps: int | None = setting("nobody", None)
     """Where `patience_epochs` is none: a network's trial ends after so many steps of the optimizer
     without a better value, in whole epochs, at least four."""
-    accumulate_steps: int = 1
+    accumulate_steps: int = setting("few", 1)
     """Number of batches whose gradients are combined for one step of the optimizer."""
-    loss: str = "auto"
+    loss: str = setting("some", "auto")
     """cross_entropy (for classes), squared_error (for numbers), auto: whichever suits the target;
     for numbers also absolute_error (the median), quantile:0.9 (nine of ten targets lie below the
     prediction) and poisson (counts) where a family has them; or `module:function`: (outputs,
     targets) → the mean over a batch."""
-    loader_workers: int = 0
+    loader_workers: int = setting("few", 0)
     """Processes that load the rows of a trial where they do not stay on its device (data=python);
     0: it loads them itself. A trial's numbers do not depend on it."""
-    checkpoint_every_seconds: float = 10.0
+    checkpoint_every_seconds: float = setting("few", 10.0)
     """`last.pt` is written at most this often, and always at the end and on interruption."""
 
     def __post_init__(self) -> None:
         check = checker("training", self)
         for name in ("epochs", "patience_epochs", "patience_steps"):
             value = getattr(self, name)
-            check(name, value is None or value >= 1, "must be at least 1, or null.")
+            check(name, value is None or value >= 1, "must be at least 1.")
         check("ema_decay", 0 <= self.ema_decay < 1, "must be from 0 (no average) to below 1.")
         check("accumulate_steps", self.accumulate_steps >= 1, "must be at least 1.")
         is_loss = self.loss_name in LOSSES or is_function_target(self.loss)

@@ -110,7 +110,7 @@ def pair_notes(
     """Return the lines about combined columns: those that models get, and those that give the
     target away."""
     names = columns.combined_names(target)
-    lines = _line("combined columns", names, "data.combine=off leaves them out")
+    lines = _line("combined columns", names, "data.combine=none leaves them out")
     if giveaways:
         sources = {column.name: source_column(column) for column in columns.own.all}
         question = "two columns together give the target away: are both known beforehand?"

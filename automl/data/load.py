@@ -340,7 +340,7 @@ def _disc(config: DataConfig, refit: RefitRows | None = None) -> Dataset:
     folds: Sequence[RowFold] = ()
     if refit is not None:
         train, validation = _disc_for_refit(config, refit, train, validation)
-    elif config.folds != 1:
+    elif config.folds not in (None, 1):
         train, validation, folds = _disc_folds(config, train, validation)
     points = np.vstack([train.rows.numbers, validation.rows.numbers]).astype(np.float32)
     content = hashlib.sha256(points.tobytes()).hexdigest()

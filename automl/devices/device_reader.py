@@ -97,6 +97,8 @@ ReadOtherPromises: TypeAlias = Callable[[float], OtherPromises]
 Reserved: TypeAlias = Callable[[], HeldBytes]
 """Returns the memory that our own processes hold now."""
 
+READING_SECONDS = 0.5
+"""Time from one reading of the devices to the next."""
 FIRST_READING_SECONDS = 30.0
 """How long a command that only shows the devices waits for the first answer of a driver."""
 STOP_SECONDS = 2.0

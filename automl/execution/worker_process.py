@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 FORK_SERVER_CONTEXT = multiprocessing.get_context("forkserver")
 _EXECUTION = ExecutionConfig()
+RECYCLE_GROWTH_BYTES = 2 * 2**30
 _END_SECONDS = 5.0
 """A worker that is idle, or that has closed its pipe, is killed if it takes longer than this to
 end. Exit handlers that the user's code has registered run meanwhile."""
@@ -190,7 +191,8 @@ class WorkerLimits:
     trial_timeout_seconds: float | None = None
     silence_timeout_seconds: float | None = None
     recycle_after_trials: int = _EXECUTION.recycle_after_trials
-    recycle_growth_bytes: int = _EXECUTION.recycle_growth_bytes
+    recycle_growth_bytes: int = RECYCLE_GROWTH_BYTES
+    """A worker is replaced when its memory has grown by so much and stays so."""
     judging: JudgedReports | None = None
     """The reports that can end their trial; None if no report can."""
     n_oom_kills: Callable[[], int | None] = _no_oom_count

@@ -369,12 +369,12 @@ def family_name(family: Family) -> str:
     return next(name for name, cls in load_families().items() if cls is type(family))
 
 
-PackSetting: TypeAlias = "Literal['auto', 'off'] | int"
+PackSetting: TypeAlias = "Literal['auto', 'none'] | int"
 """Type of `execution.pack`: as many lanes as are worth it, none, or this many."""
 
 
 def pack_size(key: PackKey, setting: PackSetting) -> int:
     """Return how many lanes a pack with this key has; 1: trials train alone."""
-    if setting == "off":
+    if setting == "none":
         return 1
     return key.n_lanes if setting == "auto" else setting

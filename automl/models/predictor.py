@@ -300,7 +300,8 @@ def family_class(state: Mapping[str, Any]) -> type[Family]:
     return known[name]
 
 
-def _family_name(state: Mapping[str, Any]) -> object:
+def _family_name(state: Mapping[str, Any]) -> Any:
+    """Return the family that a file names, which may be anything in a file of unknown origin."""
     return _FAMILY_BY_OLD_FORMAT.get(state["format"]) or state["family"]
 
 

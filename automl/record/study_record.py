@@ -208,6 +208,7 @@ class StudyRecord:
         return front[find_knee([p for trial in front if (p := self.point(trial)) is not None])]
 
     def _by_value(self) -> tuple[TrialRecord, ...]:
+        sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
         ranked = [
             trial
             for trial in self.trials.values()
@@ -216,7 +217,12 @@ class StudyRecord:
             and math.isfinite(trial.value)
         ]
         returned = self.returns_values
-        return tuple(sorted(ranked, key=lambda trial: self._rank(trial, returned)))
+
+        def rank(trial: TrialRecord) -> Rank:
+            assert trial.value is not None
+            return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
+
+        return tuple(sorted(ranked, key=rank))
 
     def best_values(self) -> list[float]:
         """Return the best value so far after each trial that ended, from the first value on; none
@@ -265,11 +271,6 @@ class StudyRecord:
             and is_value_returned(trial.value, trial.best_value)
             for trial in self.trials.values()
         )
-
-    def _rank(self, trial: TrialRecord, returned: bool) -> Rank:
-        assert trial.value is not None
-        sign = 1.0 if self.metric.direction is Direction.minimize else -1.0
-        return rank_trial(sign * trial.value, trial.state, trial.number, returned=returned)
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

@@ -49,7 +49,15 @@ from automl.report.work_sections import (
 )
 from automl.trial import ParamValue
 
-SCRIPTS = ("table.js", "marks.js", "panel.js", "parallel.js", "commands.js")
+SCRIPTS = (
+    "table.js",
+    "pairs.js",
+    "marks.js",
+    "panel.js",
+    "parallel.js",
+    "curves.js",
+    "commands.js",
+)
 """The page's scripts, in their order; the first defines what the others share."""
 N_STATIC = 15
 """Rows of the table of trials without the script."""

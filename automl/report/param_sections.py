@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ MAX_LABELS = 12
 """Largest number of categories that are named along an axis."""
 N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
+MAX_LEARNED = 1_000
+"""Of more trials every second, third, … teaches the forest."""
 MIN_SHARE = 0.02
 """A param with a smaller importance does not matter, and its values are not drawn."""
 MIN_FIT = 0.3
@@ -261,6 +264,7 @@ def param_path(
     names = [n for n, s in scales.items() if first.params.get(n) != best.params.get(n)]
     if len(trials) < MIN_TRIALS or not names:
         return None
+    trials = trials[:: math.ceil(len(trials) / MAX_LEARNED)]
     values = np.array([trial.value for trial in trials], dtype=np.float64)
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / (len(values) - 1)
     places = np.array([_places(trial.params, scales) for trial in trials])

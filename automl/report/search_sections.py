@@ -29,6 +29,8 @@ MIN_DISTRIBUTION = 10
 N_CURVES = 300
 """Largest number of learning curves that are drawn; the best trials come first."""
 MAX_CURVE_POINTS = 60
+MAX_TIPS = 100
+"""More curves have no text of their own: the page's script tells their trials."""
 N_LINES = 400
 """Largest number of trials that are drawn as lines over all params."""
 
@@ -164,7 +166,7 @@ def _distribution_chart(data: StudyData, axis: Axis) -> str:
     is_low_good = metric.direction is Direction.minimize
     chart = Chart(f"distribution of {metric.name}", x=axis, y=Axis(0.0, 1.0))
     meaning = "at most" if is_low_good else "at least"
-    chart.draw_axes(short_text(metric.name, 30), f"share of trials with {meaning} this value")
+    chart.draw_axes(f"{short_text(metric.name, 30)} {meaning}", "share of trials")
     for state in (TrialState.PRUNED, TrialState.FINISHED):
         values = [t.value or 0.0 for t in data.valued if t.state is state]
         ordered = sorted(values, reverse=not is_low_good)
@@ -199,7 +201,8 @@ def curves_section(data: StudyData) -> ReportSection | None:
     trials = data.record.trials
     for number, points in reversed(shown.items()):
         if best is None or number != best.number:
-            chart.add_line(points, "curve", f"trial {number}", number)
+            tip = f"trial {number}" if len(shown) <= MAX_TIPS else ""
+            chart.add_line(points, "curve", tip, number)
     ends = [p[-1] for n, p in shown.items() if isinstance(trials[n].outcome, PrunedOutcome)]
     chart.add_ticks(ends, "pruned")
     if best is not None and best.number in shown:
@@ -230,7 +233,7 @@ def curves_section(data: StudyData) -> ReportSection | None:
         "curves",
         "Learning curves",
         tuple(sentences),
-        (chart.svg("wide"),),
+        (chart.svg("wide curves", chart.frame),),
         (table,) if rows else (),
     )
 

@@ -204,7 +204,7 @@ class Chart:
         do. With a `trial` the page's script shows which it is."""
         if not points:
             return
-        path = "M" + "L".join(f"{self.x_at(x):.1f} {self._line_y(y):.1f}" for x, y in points)
+        path = "M" + "L".join(f"{self.x_at(x):.0f} {self._line_y(y):.1f}" for x, y in points)
         if len(points) == 1:
             path += "h.1"
         self._add_clipped(path, css, tip, _numbered(() if trial is None else (trial,)))
@@ -302,10 +302,18 @@ class Chart:
             title = f"<title>{escape(tip)}</title>" if tip else ""
             self.marks.append(f'<path class="{css}" d="{path}"{more}>{title}</path>')
 
-    def svg(self, css: str = "") -> str:
+    @property
+    def frame(self) -> str:
+        """The attributes by which the page's script turns places upwards into values."""
+        base, right = self.height - self.bottom, self.width - self.right
+        ends = f"{self.y.low!r} {self.y.high!r} {self.top} {base} {self.left} {right}"
+        return f' data-frame="{ends}" data-log="{self.y.is_log:d}"'
+
+    def svg(self, css: str = "", more: str = "") -> str:
+        """Return the picture; `more` are further attributes."""
         return (
             f'<svg class="{css}" viewBox="0 0 {self.width} {self.height}" role="img" '
-            f'aria-label="{escape(self.title)}">{"".join(self.marks)}</svg>'
+            f'aria-label="{escape(self.title)}"{more}>{"".join(self.marks)}</svg>'
         )
 
 

@@ -28,6 +28,8 @@ from automl.trial import StudyEdited, TrialState, TrialsWaited
 
 MAX_BARS = 400
 """More executions are drawn as an area: how many ran at once."""
+MAX_TIPS = 100
+"""More bars have no text of their own: the page's script tells their trials, and the table."""
 MAX_ROWS = 24
 """Largest number of rows of bars for a device."""
 N_BINS = 240
@@ -167,6 +169,7 @@ def _device_chart(
         for lane, e in zip(lanes, executions, strict=True):
             left, right = chart.x_at(at(e.start_seconds)), chart.x_at(at(e.end_seconds))
             tip = f"trial {e.trial}: {e.state}, {page_duration(e.end_seconds - e.start_seconds)}"
+            tip = tip if len(executions) <= MAX_TIPS else ""
             box = left, chart.top + lane * size, right - left, size - 1
             chart.add_rectangle(box, e.state, tip, e.trial)
     else:

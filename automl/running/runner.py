@@ -19,7 +19,7 @@ from dataclasses import replace
 from automl.admission.accounting.ledger import Ledger
 from automl.admission.governor import SharingGovernor
 from automl.config import ExecutionKind, ObjectiveKind
-from automl.devices.device_reader import ReaderThread
+from automl.devices.device_reader import READING_SECONDS, ReaderThread
 from automl.devices.device_reading import DeviceReading, HeldBytes
 from automl.devices.host import own_memory_bytes
 from automl.devices.memory_promises import open_promises
@@ -343,7 +343,7 @@ class SweepRunner:
         """Read the devices while the block runs. Readings come as messages."""
         readings = ReaderThread(
             self.parts.reader,
-            self.parts.config.devices.interval_seconds,
+            READING_SECONDS,
             self._own_memory,
             self._take_reading,
             self.promises.others,

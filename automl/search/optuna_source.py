@@ -24,59 +24,12 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from automl.errors import ConfigError
-from automl.record.secrets import mask_urls
 from automl.record.texts import counted, fit_line, parse_json
 from automl.search.domains import ChoiceDomain, Domain, RangeDomain
+from automl.search.optuna_address import ADDRESS_FORMS, SQLITE, OptunaSource
 from automl.search.param_suggestions import domain_of
 from automl.search.storage import silence_optuna
 from automl.trial import Direction
-
-_SQLITE = "sqlite:///"
-_JOURNAL_ENDINGS = (".log", ".jsonl", ".journal")
-_SQLITE_ENDINGS = (".db", ".sqlite", ".sqlite3")
-_FORMS = "sqlite:///FILE.db:NAME, postgresql://…/DATABASE:NAME or JOURNAL.log:NAME"
-
-
-@dataclass(frozen=True)
-class OptunaSource:
-    """The place of an Optuna study: a storage, and the study's name in it."""
-
-    storage: str
-    """A URL, or the path of a journal file."""
-    name: str | None = None
-    """None: the storage has one study."""
-
-    @property
-    def where(self) -> str:
-        """The storage without credentials, for messages."""
-        return mask_urls(self.storage)
-
-
-def parse_optuna_source(text: str) -> OptunaSource | None:
-    """Return the source that a text names; None: the text is no address of an Optuna storage."""
-    if text.startswith(_SQLITE):
-        path, name = _split_name(text.removeprefix(_SQLITE))
-        return OptunaSource(_SQLITE + path, name)
-    if "://" in text:
-        head, slash, database = text.rpartition("/")
-        database, _, name = database.partition(":")
-        return OptunaSource(head + slash + database, name or None)
-    path, name = _split_name(text)
-    if path.endswith(_SQLITE_ENDINGS):
-        return OptunaSource(_SQLITE + path, name)
-    return OptunaSource(path, name) if path.endswith(_JOURNAL_ENDINGS) else None
-
-
-def _split_name(text: str) -> tuple[str, str | None]:
-    """Return the path and the study's name of `PATH:NAME`; an existing file ends the path."""
-    if Path(text).exists() or ":" not in text:
-        return text, None
-    parts = text.split(":")
-    for n in range(1, len(parts)):
-        path = ":".join(parts[:n])
-        if Path(path).is_file():
-            return path, ":".join(parts[n:]) or None
-    return parts[0], ":".join(parts[1:]) or None
 
 
 @dataclass(frozen=True)
@@ -208,8 +161,8 @@ def _direction(direction: StudyDirection) -> Direction:
 def _open(source: OptunaSource) -> Iterator[BaseStorage]:
     """Open the storage for reading. Raises ConfigError."""
     try:
-        if source.storage.startswith(_SQLITE):
-            file = Path(source.storage.removeprefix(_SQLITE))
+        if source.storage.startswith(SQLITE):
+            file = Path(source.storage.removeprefix(SQLITE))
             with (
                 _copied_sqlite(file) as url,
                 _open_database(url, may_upgrade=True) as storage,
@@ -228,7 +181,7 @@ def _open(source: OptunaSource) -> Iterator[BaseStorage]:
         cause = fit_line(told.partition("\n")[0]).rstrip(".")
         raise ConfigError(
             f"from={source.where}: cannot be read as a storage of Optuna's ({cause}). Give "
-            f"{_FORMS}."
+            f"{ADDRESS_FORMS}."
         ) from error
 
 
@@ -236,7 +189,7 @@ def _open(source: OptunaSource) -> Iterator[BaseStorage]:
 def _copied_sqlite(file: Path) -> Iterator[str]:
     """Yield the URL of a copy of an SQLite file. Raises ConfigError, OSError and sqlite3.Error."""
     if not file.is_file():
-        raise ConfigError(f"from={_SQLITE}{file}: there is no such file. Give {_FORMS}.")
+        raise ConfigError(f"from={SQLITE}{file}: there is no such file. Give {ADDRESS_FORMS}.")
     with tempfile.TemporaryDirectory(prefix="automl-optuna-") as folder:
         copy = Path(folder) / "copy.db"
         uri = f"{file.resolve().as_uri()}?mode=ro"
@@ -245,7 +198,7 @@ def _copied_sqlite(file: Path) -> Iterator[str]:
             closing(sqlite3.connect(copy)) as ours,
         ):
             theirs.backup(ours)
-        yield f"{_SQLITE}{copy}"
+        yield f"{SQLITE}{copy}"
 
 
 _UPGRADE = """\
@@ -284,7 +237,7 @@ class _JournalReader(BaseJournalBackend):
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise ConfigError(f"from={path}: there is no such file. Give {_FORMS}.")
+            raise ConfigError(f"from={path}: there is no such file. Give {ADDRESS_FORMS}.")
         self._lines = path.read_bytes().split(b"\n")[:-1]  # the last one may be half written
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:

@@ -85,7 +85,8 @@ def test_trials_spread_over_devices_then_take_the_tightest() -> None:
         ),
         (
             replace(reading(gpu()), begun_seconds=NOW - 7),
-            "waiting: the last reading of the devices is 7.0 s old, admission.stale_seconds=5",
+            "waiting: the last reading of the devices is 7.0 s old, and one older than 5 s "
+            "admits no trial",
         ),
     ],
 )

@@ -215,3 +215,10 @@ def test_the_link_follows_the_best_trial_while_the_sweep_runs(folder: Path) -> N
     assert best.path is not None
     assert link.resolve() == best.path
     assert study.load() == {"lr": best.params["lr"]}
+
+
+def test_what_trains_may_be_named_as_on_a_line(folder: Path) -> None:
+    (folder / "named.py").write_text("def train(lr):\n    return lr * 2\n")
+    study = automl.sweep("named.py:train", {"lr": "0.1..1"}, n_trials=2, name="n", overrides=HERE)
+    assert study.best.value == 2 * float(str(study.best.params["lr"]))
+    assert len(automl.sweep("named.py:train", n_trials=3, name="n", overrides=HERE).trials()) == 3

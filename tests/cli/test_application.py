@@ -100,7 +100,7 @@ def test_the_default_space_is_the_one_of_the_table_of_contents() -> None:
 @pytest.mark.parametrize(
     ("options", "space"),
     [
-        (("data/csv", "devices/nvml", "execution/inline", "objective/command"), "space=empty"),
+        (("data/csv", "execution/inline", "objective/command"), "space=empty"),
         (("model/python", "pruner/median", "sampler/random"), "space=mlp_full"),
         (("objective/optuna",), "~space"),
     ],

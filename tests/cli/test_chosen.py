@@ -17,7 +17,7 @@ from tests.cli.conftest import Compose, Refuse
 TABLE = ("data=csv", "data.path=t.csv", "data.target=y")
 
 
-def split_of(config: Config) -> tuple[object, float | None]:
+def split_of(config: Config) -> tuple[object, object]:
     return config.data.folds, config.data.test
 
 

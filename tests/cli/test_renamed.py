@@ -27,7 +27,6 @@ LINES = [
     ("devices.choose=gpu", "devices.only=gpu"),
     ("devices.kind=host", "devices.only=cpu"),
     ("execution=auto", "execution=workers"),
-    ("execution.kind=auto", "execution.kind=workers"),
     ("tracking.store=none", "tracking.uri=none"),
     ("tracking.store=mlflow", "tracking.uri=auto"),
     ("training.loss=quantile training.quantile=0.9", "training.loss=quantile:0.9"),

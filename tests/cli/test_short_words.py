@@ -182,7 +182,7 @@ def test_other_keys_choose_their_option(composed: Compose) -> None:
             ("data=digits", "table=a.csv"),
             "is for data=csv, and data=digits is chosen: add data=csv",
         ),
-        (("data=digits", "data.combine=auto"), "data.combine=auto: is for data=csv"),
+        (("data=digits", "data.combine=[a / b]"), "data.combine=[a / b]: is for data=csv"),
         (("data=digits", "data.columns.a=text"), "is for"),
         ((*TABLE, "data.n_train=9"), "data.n_train=9: is for data=disc, and data=csv"),
         (("train=a:b", "objective=command", "objective.command=ls"), "is for objective=python"),

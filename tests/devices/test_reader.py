@@ -70,8 +70,8 @@ def test_host_is_the_machine_even_where_there_are_gpus(loaded_nvml_stub: NvmlStu
 
 
 def test_only_of_a_gpu_cannot_be_met_by_the_host() -> None:
-    with pytest.raises(ConfigError, match=r"devices.only=GPU-8f: .* there is host\."):
-        open_device_reader(config("host", "GPU-8f"))
+    with pytest.raises(ConfigError, match=r"devices.only=\['cpu', 'GPU-8f'\]: cpu stands alone"):
+        config("host", "GPU-8f")
 
 
 def test_the_machine_is_read_beside_gpus_once(loaded_nvml_stub: NvmlStub) -> None:

@@ -25,7 +25,6 @@ WORDS = (
     "pruner=none",
     "execution.pack=off",
     "devices.only=nvml",
-    "devices.interval_seconds=0.1",
     "admission.max_concurrent_trials=3",  # two for the GPUs, one for the CPU
     "admission.max_trials_per_device=1",
 )

@@ -29,7 +29,6 @@ def test_trials_wait_while_the_gpus_are_full(
         "study.name=waits",
         "study.n_trials=3",
         "devices.only=nvml",
-        "devices.interval_seconds=0.1",
         "admission.request=2GiB",
         *objective_words("counts"),
     )
@@ -60,8 +59,9 @@ def test_a_refit_waits_while_the_gpus_are_full_and_says_for_whom(
         nvml_stub.gpu(uuid).fill()
         nvml_stub.gpu(uuid).host([(os.getpid(), 7 * GIB)])
     program.environment = nvml_stub.environment(program.environment)
-    one = ("parallel=none", "devices.interval_seconds=0.1")
-    refit = program.start("refit", *named, "devices.only=nvml", "admission.request=2GiB", *one)
+    refit = program.start(
+        "refit", *named, "devices.only=nvml", "admission.request=2GiB", "parallel=none"
+    )
     study = Records(program.folder, "waits").path
 
     def shown() -> str:
@@ -92,7 +92,6 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
         "study.n_trials=2",
         "devices.only=nvml",
         f"devices.only=[{LARGE}]",
-        "devices.interval_seconds=0.1",
         "pruner=none",
         f"admission.survey={survey}",
         "admission.max_concurrent_trials=2",
@@ -119,7 +118,6 @@ def test_trials_of_a_gpu_that_is_lost_go_on_elsewhere(
         "study.name=loses",
         "study.n_trials=4",
         "devices.only=nvml",
-        "devices.interval_seconds=0.1",
         "admission.request=512MiB",
         "admission.max_concurrent_trials=8",  # however busy the cores are
         *objective_words("falls_off"),
@@ -161,7 +159,6 @@ def test_two_sweeps_at_once_never_promise_more_than_a_gpu_has(
             "study.n_trials=5",
             "study.dir=studies",
             "devices.only=nvml",
-            "devices.interval_seconds=0.1",
             "admission.request=4GiB",
             "admission.max_concurrent_trials=8",
             "execution.recycle_after_trials=1",
@@ -190,7 +187,6 @@ def most_at_once(spans: list[tuple[str, float, float]], uuid: str) -> int:
 
 IN_RANKS = (
     "devices.only=nvml",
-    "devices.interval_seconds=0.1",
     "admission.devices_per_trial=2",
     "objective=python",
     "objective.target=tests.end_to_end.ranks:trains_in_ranks",

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,22 +15,27 @@ from automl.running.features.report_page import make_report
 from tests.end_to_end.browser import NAMES
 from tests.report.studies import searched, write_study
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install it")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytest.importorskip("playwright", reason="no playwright: pip install it")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
+def browser() -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no browser: install one of {', '.join(NAMES)}")
-    with sync_api.sync_playwright() as playwright:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
         opened.close()
 
 
 @pytest.fixture
-def page(browser: sync_api.Browser, tmp_path: Path) -> Iterator[sync_api.Page]:
+def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
     """The page of a study of 60 trials; it must ask for nothing and report no error."""
     study = write_study(tmp_path / "any", searched(60))
     (study / "logs").mkdir()
@@ -45,7 +51,7 @@ def page(browser: sync_api.Browser, tmp_path: Path) -> Iterator[sync_api.Page]:
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
 
 
-def first_dot(page: sync_api.Page, section: str) -> tuple[int, float, float]:
+def first_dot(page: Page, section: str) -> tuple[int, float, float]:
     """Return the trial of the first finished dot of a section's first picture with dots, and its
     place on the screen."""
     dots = page.locator(f"#{section} path.dots.finished").first
@@ -66,7 +72,7 @@ def first_dot(page: sync_api.Page, section: str) -> tuple[int, float, float]:
 
 @pytest.mark.parametrize("section", ["progress", "params"])
 def test_a_mark_tells_of_its_trial_and_a_click_selects_it_everywhere(
-    page: sync_api.Page, section: str
+    page: Page, section: str
 ) -> None:
     number, x, y = first_dot(page, section)
     page.mouse.move(x, y)
@@ -87,7 +93,7 @@ def test_a_mark_tells_of_its_trial_and_a_click_selects_it_everywhere(
 
 
 def test_arrow_keys_walk_the_table_and_a_filter_holds_for_all_pictures(
-    page: sync_api.Page,
+    page: Page,
 ) -> None:
     table = page.locator("#trial-table tbody")
     first, second = (int(text) for text in table.locator("td:first-child").all_inner_texts()[:2])
@@ -107,7 +113,7 @@ def test_arrow_keys_walk_the_table_and_a_filter_holds_for_all_pictures(
     assert page.locator("path.line:not(.out)").count() == 60
 
 
-def test_a_drag_along_an_axis_keeps_the_trials_that_pass_there(page: sync_api.Page) -> None:
+def test_a_drag_along_an_axis_keeps_the_trials_that_pass_there(page: Page) -> None:
     picture = page.locator("svg.parallel")
     picture.scroll_into_view_if_needed()
     box, axis = (
@@ -129,7 +135,7 @@ def test_a_drag_along_an_axis_keeps_the_trials_that_pass_there(page: sync_api.Pa
     assert all(lr >= 10**-2.51 for lr in left), "the upper half of the range"
 
 
-def test_a_column_sorts_with_a_mark_and_an_empty_one_is_hidden(page: sync_api.Page) -> None:
+def test_a_column_sorts_with_a_mark_and_an_empty_one_is_hidden(page: Page) -> None:
     head = page.locator("#trial-table th", has_text="width")
     head.locator("button").click()
     assert head.get_attribute("aria-sort") == "ascending"
@@ -138,7 +144,7 @@ def test_a_column_sorts_with_a_mark_and_an_empty_one_is_hidden(page: sync_api.Pa
     assert page.locator("#count button", has_text="copy as CSV").count() == 1
 
 
-def test_an_axis_is_moved_turned_and_left_out(page: sync_api.Page) -> None:
+def test_an_axis_is_moved_turned_and_left_out(page: Page) -> None:
     def places(name: str) -> list[float]:
         """Return where the lines stand on the axis of a param, from top to bottom as drawn."""
         x = page.evaluate(
@@ -165,3 +171,36 @@ def test_an_axis_is_moved_turned_and_left_out(page: sync_api.Page) -> None:
     } == {1}
     page.get_by_role("button", name="show width").click()
     assert places("width") == before["width"]
+
+
+def test_any_two_params_are_drawn_together(page: Page) -> None:
+    picture = page.locator("svg.pair")
+    assert picture.get_attribute("aria-label") == "val_loss by lr and width"
+    dots = picture.locator(".dots.value")
+    numbers = " ".join(dots.evaluate_all("all => all.map((one) => one.dataset.n)")).split()
+    assert sorted(map(int, numbers)) == [*range(60)]
+    page.get_by_label("param to the right").select_option("width")
+    assert picture.get_attribute("aria-label") == "val_loss by width and width"
+    page.locator("input[aria-label='filter trial']").fill("<10")
+    paths = dots.evaluate_all("all => all.map((one) => one.getAttribute('d'))")
+    assert sum(path.count("M") for path in paths if path != "M0 0") == 10
+
+
+def test_the_curves_have_a_logarithmic_axis_by_a_switch(page: Page) -> None:
+    curve = page.locator("#curves path.curve.winner")
+    is_log = page.locator("svg.curves").get_attribute("data-log") == "1"
+    before = curve.get_attribute("d")
+    assert before is not None
+    switch = page.get_by_label("logarithmic axis")
+    assert switch.is_checked() == is_log
+    switch.set_checked(not is_log)
+    changed = curve.get_attribute("d")
+    assert changed is not None
+    assert changed != before
+    switch.set_checked(is_log)
+    again = curve.get_attribute("d")
+    assert again is not None
+    pairs = zip(re.findall(r"[\d.]+", before), re.findall(r"[\d.]+", again), strict=True)
+    assert all(abs(float(a) - float(b)) < 1 for a, b in pairs), "there and back"
+    labels = page.locator("svg.curves text[text-anchor=end]").all_inner_texts()
+    assert len(labels) >= 3

@@ -19,7 +19,8 @@ from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.studies import read_study
 from automl.running.opening.recovery import IMPORTED_DEVICE, restore_lost_events
-from automl.search.optuna_source import OptunaStudy, parse_optuna_source, read_optuna_study
+from automl.search.optuna_address import parse_optuna_source
+from automl.search.optuna_source import OptunaStudy, read_optuna_study
 from automl.search.search_space import parse_space
 from automl.search.storage import IMPORTED
 from automl.search.study import Study

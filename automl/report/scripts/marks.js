@@ -34,6 +34,12 @@
   };
   const pictures = [...document.querySelectorAll("svg[role=img]")].map(read)
     .filter((picture) => picture.points.length + picture.lines.length + picture.bars.length);
+  /** Read the marks of a picture that was drawn anew. */
+  study.readPicture = (svg) => {
+    const place = pictures.findIndex((each) => each.svg === svg);
+    Object.assign(pictures[place], read(svg));
+    leaveOut(pictures[place]);
+  };
 
   // --- what lies under the pointer ----------------------------------------------------------------
   const toSegment = (x, y, [, ax, ay], [, bx, by]) => {
@@ -90,6 +96,12 @@
     }
     for (const { mark, n: own } of [...picture.lines, ...picture.bars]) if (own === n) mark.classList.add(css);
   };
+  const leaveOut = (picture) => {
+    for (const { mark, points } of picture.paths)
+      mark.setAttribute("d", points.filter((point) => passes(point.n)).map((point) => point.piece).join("") || "M0 0");
+    for (const { mark, n } of [...picture.lines, ...picture.bars]) mark.classList.toggle("out", !passes(n));
+    ring(picture, study.selected, "chosen");
+  };
   for (const picture of pictures) {
     picture.svg.addEventListener("pointermove", (event) => {
       const n = event.buttons ? null : nearest(picture, event);
@@ -112,11 +124,6 @@
   study.on("selected", (n) => pictures.forEach((picture) => ring(picture, n, "chosen")));
   study.on("filtered", (numbers) => {
     kept = numbers;
-    for (const picture of pictures) {
-      for (const { mark, points } of picture.paths)
-        mark.setAttribute("d", points.filter((point) => passes(point.n)).map((point) => point.piece).join("") || "M0 0");
-      for (const { mark, n } of [...picture.lines, ...picture.bars]) mark.classList.toggle("out", !passes(n));
-      ring(picture, study.selected, "chosen");
-    }
+    pictures.forEach(leaveOut);
   });
 })();

@@ -110,7 +110,6 @@ def worker_limits(prepared: PreparedStudy, max_workers: int) -> WorkerLimits:
         trial_timeout_seconds=execution.trial_timeout_seconds,
         silence_timeout_seconds=execution.silence_timeout_seconds,
         recycle_after_trials=execution.recycle_after_trials,
-        recycle_growth_bytes=execution.recycle_growth_bytes,
         n_oom_kills=n_oom_kills,
         judging=JudgedReports(prepared.config.study.leading_metric, prepared.rungs),
     )

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from automl.config import DevicesConfig
-from automl.devices.device_reader import DeviceReader, open_device_reader, take_reading
+from automl.devices.device_reader import (
+    READING_SECONDS,
+    DeviceReader,
+    open_device_reader,
+    take_reading,
+)
 from automl.devices.device_reading import DeviceReading, address_on_node
 from automl.devices.host import usable_cores
 from automl.execution.cluster.agent import NodeAgent, ReadHeld
@@ -45,7 +50,7 @@ def open_agent(config: tuple[str, float, NodeSettings]) -> NodeAgent:
     reader = open_device_reader(settings.devices, beside_gpus=settings.beside_gpus)
     preload_fork_server(*settings.modules)
     read = partial(_read, reader, name, settings.n_places(n_cpus))
-    return NodeAgent(read, settings.devices.interval_seconds, leave=partial(os._exit, 1))
+    return NodeAgent(read, READING_SECONDS, leave=partial(os._exit, 1))
 
 
 def _read(reader: DeviceReader, name: str, n_places: int, held: ReadHeld) -> DeviceReading:

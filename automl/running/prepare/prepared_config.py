@@ -36,7 +36,8 @@ from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import function_parts, resume_command
 from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
-from automl.search.optuna_source import OptunaStudy, parse_optuna_source, read_optuna_study
+from automl.search.optuna_address import parse_optuna_source
+from automl.search.optuna_source import OptunaStudy, read_optuna_study
 from automl.search.pruners.pruner import CombinedRungs, Pruner
 from automl.search.samplers.sampler import Sampler, SamplerDecision
 from automl.search.search_space import SearchSpace
@@ -215,7 +216,6 @@ class PreparedStudy:
         return AdmissionLimits(
             max_concurrent_trials=admission.max_concurrent_trials,
             headroom_bytes=admission.headroom_bytes,
-            stale_seconds=admission.stale_seconds,
             max_per_gpu=admission.max_trials_per_device or MAX_PER_GPU,
             max_on_host=admission.max_concurrent_trials or per_core,
             gpus_per_trial=admission.devices_per_trial,

@@ -149,7 +149,7 @@ def _load_rows(config: Config, rows: RefitRows, searched: Dataset) -> Dataset:
     """Return these rows, with the combined columns that the search had."""
     from automl.data.load import load_dataset
 
-    combine = searched.columns.pair_names or "off"
+    combine = searched.columns.pair_names or "none"
     with announce_reading(config.data):
         dataset = load_dataset(replace(config.data, combine=combine), rows)
     return replace(dataset, loss=config.training.value_loss)

@@ -281,6 +281,6 @@ def _packs(
 ) -> list[TrainingWay]:
     """Return a whole pack, and a quarter of one, which shows what does not shrink."""
     key = plan.pack_key(params, on_host=on_host)
-    n_lanes = 1 if key is None else pack_size(key, "auto" if pack == "off" else pack)
+    n_lanes = 1 if key is None else pack_size(key, "auto" if pack == "none" else pack)
     counts = sorted({n for n in (n_lanes // 4, n_lanes) if n > 1})
     return [TrainingWay(precision=precision, n_lanes=n) for n in counts]

@@ -30,7 +30,7 @@ class SuccessiveHalving(Pruner):
     min_steps: int = 2
     """The first rung comes after at least this many steps."""
     max_steps: int | None = None
-    """Steps of a trial that is not stopped; none: training.epochs, or not known for a function of
+    """Steps of a trial that is not stopped; auto: training.epochs, or not known for a function of
     your own."""
     factor: int = 3
     """One in `factor` of the trials that reach a rung goes on."""

@@ -41,7 +41,7 @@ class CMAES(Sampler):
     mixes_likely: ClassVar[bool] = False
 
     population_size: int | None = None
-    """Trials from which each generation learns; none: 4 + ⌊3 ln D⌋ for D numeric params."""
+    """Trials from which each generation learns; auto: 4 + ⌊3 ln D⌋ for D numeric params."""
     sigma: float = 1 / 6
     """Standard deviation of the first generation, as a share of each range."""
 

@@ -31,7 +31,7 @@ class NSGA2(OptunaSampler):
     population_size: int = 20
     """Number of trials of a generation; those of the first are random."""
     mutation_prob: float | None = None
-    """Probability that a param is drawn anew; none: 1 divided by the number of params."""
+    """Probability that a param is drawn anew; auto: 1 divided by the number of params."""
     crossover_prob: float = 0.9
     """Probability that a trial has two parents."""
     swapping_prob: float = 0.5

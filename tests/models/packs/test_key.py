@@ -100,5 +100,5 @@ def test_auto_packs_small_widths_on_the_host_and_larger_ones_on_a_gpu() -> None:
 
 
 def test_the_setting_overrules_the_table() -> None:
-    assert pack_size(key({"width": 16}), "off") == 1
+    assert pack_size(key({"width": 16}), "none") == 1
     assert pack_size(key({"width": 512}), 5) == 5

@@ -332,7 +332,7 @@ def dated(tmp_path: Path) -> Config:
 
 
 def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
-    prepared = prepare_study(dated)
+    prepared = prepare_study(replace(dated, data=replace(dated.data, rules=0)))
     assert prepared.dataset is not None
     assert prepared.dataset.columns.readings == ()
     assert "columns" not in prepared.identity["data"]
