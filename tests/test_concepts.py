@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pytest
 
+from automl.cli.command_registry import LISTED_COMMANDS
 from automl.cli.config_keys import OPTIONS_BY_CLASS, all_config_keys
 from automl.cli.short_words import SHORT_WORDS
 from automl.config import Config
@@ -45,6 +46,10 @@ def test_keys_of_options_stay_within_the_budget() -> None:
         for key in fields(option)
     }
     assert len(keys) <= MAX_OPTION_KEYS, sorted(keys)
+
+
+def test_commands_stay_within_the_budget() -> None:
+    assert len(LISTED_COMMANDS) <= 22, "a new command replaces one, or becomes a part of it"
 
 
 def test_there_are_twelve_short_words() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from automl.cli.command_registry import COMMANDS
+from automl.cli.command_registry import LISTED_COMMANDS
 from automl.config import Config, ExportFormat
 from automl.config.command_arguments import argument_fields, argument_word
 from automl.config.metrics import LOSSES, METRIC_OF_LOSS, METRICS_OF_TASK
@@ -105,7 +105,7 @@ def enum_arguments() -> dict[str, set[str]]:
     word; without those that are a text for another command."""
     found: dict[str, set[str]] = {}
     texts: set[str] = set()
-    for cls in {command.arguments for command in COMMANDS.values()}:
+    for cls in {command.arguments for command in LISTED_COMMANDS.values()}:
         chosen = {argument_word(name): values for name, values in enum_settings(cls)}
         for word, values in chosen.items():
             found[word] = found.get(word, set()) | values

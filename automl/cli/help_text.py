@@ -25,20 +25,8 @@ from automl.cli.command_registry import (
 from automl.cli.short_words import SHORT_BY_KEY
 from automl.config import Config
 from automl.config.command_arguments import argument_fields, is_listed
+from automl.config.setting import Who, settings_of
 from automl.errors import ConfigError
-from automl.models.family import load_families
-
-KEYS = {
-    "study": "name n_trials timeout_seconds metric direction seed dir",
-    "data": "path target task test folds sweep_rows source",
-    "model": "target",
-    "objective": "target command pattern",
-    "training": "epochs precision schedule patience_epochs loss",
-    "devices": "only",
-    "admission": "request max_concurrent_trials",
-    "tracking": "uri checkpoints",
-}
-"""The most used keys by part, which `help settings` lists; `--cfg job` prints all of them."""
 
 GROUPS = "Options (GROUP=OPTION; * is the default; model=default: auto with data=csv, else mlp)\n"
 
@@ -213,7 +201,8 @@ def _word_lines(word: str, text: str, default: str) -> str:
 
 def _settings_help(config_dir: str | None) -> str:
     sections = (
-        "Settings used most (KEY=VALUE; automl --cfg job prints all)\n" + "".join(_keys()),
+        "Settings that everyone uses (KEY=VALUE)\n" + "".join(_keys("all")),
+        "Settings that some use (automl --cfg job prints all)\n" + "".join(_keys("some")),
         GROUPS + "".join(_groups(config_dir)),
         OPTIONS,
         "Manual: conf/README.md\n",
@@ -232,23 +221,19 @@ def _groups(config_dir: str | None) -> Iterator[str]:
         yield f"  {group:10} {listed}\n"
 
 
-def _keys() -> Iterator[str]:
-    for part, names in KEYS.items():
-        for name in names.split():
-            owner = _class_with_key(part, name)
-            value = next(field.default for field in fields(owner) if field.name == name)
-            default = _marked_names(value) if isinstance(value, Enum) else f"{value}"
-            shown = "" if value is None or value is MISSING else f" [{default}]"
-            key = f"{part}.{name}"
-            first, *_ = _docstrings_by_key(owner).get(name, "").split(". ")
-            yield f"  {SHORT_BY_KEY.get(key, key):31} {first.rstrip('.')}.{shown}\n"
-
-
-def _class_with_key(part: str, name: str) -> type:
-    """Return the class that has the key: the class of the part, or of one of its options."""
-    options = load_families().values() if part == "model" else ()
-    own: type = type(getattr(Config(), part))
-    return next((cls for cls in options if name in {f.name for f in fields(cls)}), own)
+def _keys(who: Who) -> Iterator[str]:
+    """Yield a line for each setting that `who` changes."""
+    sections = vars(Config())
+    for key, changed_by in settings_of(Config):
+        if changed_by != who:
+            continue
+        section, _, name = key.partition(".")
+        owner = type(sections[section])
+        default = owner.__dataclass_fields__[name].default
+        text = _marked_names(default) if isinstance(default, Enum) else str(default)
+        shown = "" if default is None or default is MISSING else f" [{text}]"
+        first, *_ = _docstrings_by_key(owner).get(name, "").split(". ")
+        yield f"  {SHORT_BY_KEY.get(key, key):31} {first.rstrip('.')}.{shown}\n"
 
 
 def _marked_names(value: Enum) -> str:

@@ -39,10 +39,11 @@ OF_A_STUDY = (
         "register",
         "release",
         "clone",
-        "ui",
     ),
 )
 """Commands that compose from what a study has stored."""
+OF_A_STUDY_OR_NONE = ("ui", "plan")
+"""Commands that do so where the line names a study."""
 
 
 def commands() -> list[str]:
@@ -70,11 +71,12 @@ def test_the_command_exists(line: str, tmp_path: Path, monkeypatch: pytest.Monke
         return
     monkeypatch.chdir(tmp_path)
     arguments = parse_command_line(words[3:] if words[0] == "python" else words[1:])
+    is_named = any(word.startswith("study.name=") for word in arguments.overrides)
     if arguments.help or arguments.version or arguments.completion:
         assert answer_option(arguments) == 0
     elif arguments.command in OF_A_STUDY:
-        assert any(word.startswith("study.name=") for word in arguments.overrides)
-    else:
+        assert is_named
+    elif not (arguments.command in OF_A_STUDY_OR_NONE and is_named):
         compose_command(arguments)
 
 
