@@ -119,7 +119,9 @@ def _find_study(command: Command, overrides: Sequence[Override]) -> StudyConfig 
     name, storage = (_value_of(key, overrides) for key in ("study.name", "study.storage"))
     names = study_names(folder)
     if name is None and command.which in (StudyChoice.NAMED, StudyChoice.NAMED_OR_NEW):
-        raise ConfigError(f"{command.name} needs study.name=NAME. {_list_studies(folder, names)}")
+        raise ConfigError(
+            f"{command.name} needs a study: {command.name} NAME. {_list_studies(folder, names)}"
+        )
     if name is None and command.which is StudyChoice.NAMED_IF_ANY:
         return None
     if name is None and not names:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, StoredSettingsNeed
+from automl.cli.optuna_begin import begin_with_optuna
 from automl.commands.command_call import CommandCall, StoredSettings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def run_command(line: CommandLine) -> int:
     command = COMMANDS[line.command]
     json_output = machine_output() if line.json else contextlib.nullcontext()
     with json_output as output:
+        line = begin_with_optuna(line)
         stored = _stored_settings(line)
         composed = compose_or_join(line)
         run = command.load()

@@ -36,6 +36,7 @@ from automl.cli.schemas import ChosenOptions, added_options, find_chosen_options
 from automl.cli.space_overrides import canonical_space, is_about_space, rewrite_overrides
 from automl.cli.stored_config import NOT_STORED_TEXT, plain_values, stored_config_text
 from automl.cli.stored_file import nested_texts
+from automl.cli.users_files import rename_keys_of_files
 from automl.config import CommandArguments, Config, DataKind
 from automl.errors import ConfigError
 
@@ -119,8 +120,9 @@ def _initialized(config_dir: Path | None) -> Iterator[None]:
         search_path = create_config_search_path(str(conf_dir()))
         if config_dir is not None:
             search_path.prepend("command-line", f"file://{config_dir}", "schema")
-        Hydra.create_main_hydra2("automl", search_path)
-        yield
+        with rename_keys_of_files():
+            Hydra.create_main_hydra2("automl", search_path)
+            yield
     finally:
         instance.hydra, version_base.version_base = own_hydra, version
 

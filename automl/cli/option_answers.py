@@ -140,7 +140,10 @@ def _hydra_main(config_name: str, words: list[str]) -> None:
     `sys.argv` and the environment, is not put back."""
     import hydra
 
+    from automl.cli.users_files import rename_keys_of_files
+
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes it raise errors instead of printing them
     sys.argv = [sys.argv[0], *words]
     main = hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=config_name)
-    main(lambda config: None)()
+    with rename_keys_of_files():
+        main(lambda config: None)()

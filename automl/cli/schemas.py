@@ -167,10 +167,11 @@ def _default_model(data: str, objective: str) -> str:
 def _space_for(objective: str, model: str, lines: Sequence[str]) -> str:
     """Return the option of `space` for an objective and a model; the space of a model has its name.
     `objective=optuna` needs no space, and that of `objective=outside` is always given. A user's
-    function or program has the params that the overrides name."""
+    function, program or network has the params that the overrides name."""
     if objective in ("optuna", "outside"):
         return "empty"
-    if objective in ("python", "command") and _begins_space(lines):
+    is_own = objective in ("python", "command") or model == "python"
+    if is_own and _begins_space(lines):
         return "empty"
     has_own_space = (conf_dir() / "space" / f"{model}.yaml").is_file()
     return model if objective == "builtin" and has_own_space else DEFAULT_SPACE

@@ -36,7 +36,7 @@ from automl.record.study_files import EVENTS_FILE, StudyFiles
 from automl.record.texts import say_on_stdout
 
 _HEAD = """\
-# The settings of this study as composed; `python -m automl resume study.name=…` goes on from them.
+# The settings of this study as composed; `python -m automl resume NAME` goes on from them.
 # Change them on that line (KEY=VALUE), not here. Their checksum is %08x.
 """
 _SEALED_HEAD = re.compile(r"# .*\n# .* checksum is ([0-9a-f]{8})\.\n")

@@ -162,7 +162,7 @@ def restore(call: CommandCall) -> int:
         if target.exists() or target.is_symlink():
             raise ConfigError(
                 f"study.name={name}: {target} exists; restore it under another name, "
-                "study.name=NAME, or into another folder, study.dir=FOLDER."
+                "name=NAME, or into another folder, study.dir=FOLDER."
             )
         is_copy = settle_restored_place(extracted, target, study)
         with _storage_errors(target, "written"):

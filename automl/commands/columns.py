@@ -23,7 +23,7 @@ def run(call: CommandCall) -> int:
     if config.data.kind is not DataKind.csv:
         raise ConfigError(
             f"columns shows those of a table of yours, and data={config.data.kind.name} has none: "
-            "add data=csv data.path=FILE data.target=COLUMN, or study.name=NAME of such a study."
+            "add table=FILE target=COLUMN, or the name of a study of one: columns NAME."
         )
     from automl.data.load import describe_columns
 

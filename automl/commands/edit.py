@@ -52,7 +52,7 @@ def run(call: CommandCall) -> int:
     if not undo and not changes:
         raise ConfigError(
             "edit: nothing changes: give the settings that the study should have, such as "
-            "space.lr.high=0.3 or study.n_trials=200, or undo=true."
+            "space.lr=log:1e-4..0.3 or n_trials=200, or undo=true."
         )
     arguments: Mapping[str, Any] = {"undo": True} if undo else vars(change)
     path = study_path(config.study).absolute()

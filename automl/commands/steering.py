@@ -72,7 +72,7 @@ def enqueue(call: CommandCall) -> int:
         n_waiting = sum(len(request.arguments["points"]) for request in earlier)
         n_trials = len(read_study(path).trials) + n_waiting + len(points)
     arguments = {"points": points, "outside": given.outside}
-    more = f" study.n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
+    more = f" n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
     return ask_sweep(path, config.study, "enqueue", arguments, later=more)
 
 

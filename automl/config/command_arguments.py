@@ -422,7 +422,9 @@ class SweepArguments(CommandArguments):
     """The study that a new one begins with."""
 
     from_: str | None = None
-    """A study whose settings the new study takes, except those of the line; none: `conf/`."""
+    """A study to begin with: one of yours by its name, whose settings the new study takes, except
+    those of the line; or one of Optuna's by its address (sqlite:///old.db:NAME), whose trials it
+    takes; none: `conf/`."""
     warm: bool = False
     """With from=NAME, have the new study learn from the trials of the old one."""
     start: bool = True
@@ -431,7 +433,11 @@ class SweepArguments(CommandArguments):
     def __post_init__(self) -> None:
         super().__post_init__()
         check = self.checker()
-        check("from_", self.from_ is None, "must be the name of a study.")
+        check(
+            "from_",
+            self.from_ is None,
+            "must be the name of a study, or an address such as sqlite:///old.db:NAME.",
+        )
         rule = "needs from=NAME, which names the study that the new one begins with."
         for name, default in (("warm", False), ("start", True)):
             check(name, getattr(self, name) is default, rule)

@@ -198,8 +198,8 @@ class DataConfig:
         for name, kind in self.columns.items():
             check_setting(kind in kinds, f"data.columns.{name}", kind, rule)
         if self.kind is DataKind.csv:
-            check("path", self.path is not None, "data=csv needs data.path=FILE.")
-            check("target", self.target is not None, "data=csv needs data.target=COLUMN.")
+            check("path", self.path is not None, "data=csv needs table=FILE.")
+            check("target", self.target is not None, "data=csv needs target=COLUMN.")
         else:
             names = ", ".join(self.columns)
             rule = "is for a table of yours: add data=csv, or leave it out."

@@ -82,7 +82,7 @@ class ObjectiveConfig:
 
 
 def _check_command(command: str | None) -> None:
-    key, rule = "objective.command", "objective=command needs objective.command='python train.py'."
+    key, rule = "objective.command", "objective=command needs train='python train.py'."
     check_setting(command is not None and bool(command.strip()), key, command, rule)
     assert command is not None
     try:

@@ -78,7 +78,8 @@ def _devices(only: Any, group: Any, kind: Any, choose: Any) -> Any:
     """Return the way to find devices, the choice among them, and the GPUs that are named."""
     if (group, kind, choose) == (None, None, None):
         return only
-    found = {"host": "cpu", "nvml": "nvml"}.get(str(kind if group is None else group))
+    found = str(kind if group is None else group)
+    found = {"host": "cpu", "auto": "", "None": ""}.get(found, found)
     if found == "cpu":
         return "cpu"
     chosen = None if choose is None or str(choose) == "auto" else str(choose)

@@ -41,6 +41,8 @@ def check_study_name(key: str, name: str | None) -> None:
 
 
 DEFAULT_N_TRIALS = 20
+AUTO_FREE_SPACE = "1GiB"
+"""What `study.min_free_space=auto` becomes: some studies of small models fit in it."""
 UNLIMITED_N_TRIALS = 100_000
 """Number of trials of a study that only a time limit ends."""
 
@@ -97,9 +99,9 @@ class StudyConfig:
     metric by less than this, in its own unit; from 20 trials on. none: all of n_trials start."""
     seed: int = setting("some", 0)
     """Seeds the sampler, and with the trial's number every random draw of a trial."""
-    min_free_space: str | None = setting("few", None)
-    """Free space of the study's disk, such as 10GiB, below which no new trial starts; none: trials
-    start until the disk is full."""
+    min_free_space: str | None = setting("few", "auto")
+    """Free space of the study's disk, such as 10GiB, below which no new trial starts. auto: 1GiB;
+    none: trials start until the disk is full."""
     storage: str | None = setting("some", None)
     """none: a journal in the study directory; postgresql://…: a study that sweeps on several
     machines work on together, each by the same command; else an Optuna storage URL."""
@@ -220,9 +222,14 @@ class StudyConfig:
         return DEFAULT_N_TRIALS if self.n_trials is None else self.n_trials
 
     @property
+    def least_free_space(self) -> str | None:
+        """Return the free space below which nothing starts, as text; None: there is no limit."""
+        return AUTO_FREE_SPACE if self.min_free_space == "auto" else self.min_free_space
+
+    @property
     def min_free_bytes(self) -> int | None:
         """Return the free bytes below which nothing starts; None: the disk is not looked at."""
-        space = self.min_free_space
+        space = self.least_free_space
         return None if space is None else parse_bytes("study.min_free_space", space)
 
     @property

@@ -160,7 +160,7 @@ def unreadable_text(path: Path, error: OSError) -> str:
     """Return the message for a file or folder that this user may not read."""
     return (
         f"{path} cannot be read ({error.strerror}); ask its owner for the right to, or name "
-        "another study with study.dir=… study.name=…"
+        "another study: its name, and its folder as study.dir=…"
     )
 
 

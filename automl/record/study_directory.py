@@ -84,7 +84,7 @@ def make_study_name() -> str:
 def study_command(command: str, study: StudyConfig) -> str:
     """Return the command line that runs `command` on the study."""
     where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
-    return f"python -m automl {command} study.name={study.name}{where}"
+    return f"python -m automl {command} {study.name}{where}"
 
 
 def copying_command(study: StudyConfig, new_name: str) -> str:

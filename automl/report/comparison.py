@@ -90,7 +90,7 @@ def difference_sentence(studies: Sequence[StudyData]) -> str:
         return (
             "Whether the difference is more than chance cannot be said: the best of many trials is "
             "too good. Score the studies on the same unseen rows: python -m automl evaluate "
-            "study.name=NAME data.test=TABLE"
+            "NAME data.test=TABLE"
         )
     metric, by_study = scored
     (first, best), (second, other) = list(by_study.items())[:2]

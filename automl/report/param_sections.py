@@ -178,7 +178,7 @@ def _place(scale: ParamScale, value: ParamValue, number: int) -> float:
 def path_section(data: StudyData) -> ReportSection | None:
     """Return what each param brought on the way from the first trial to the best one."""
     best, direction = data.record.best(), data.record.metric.direction
-    if best is None or data.is_light:
+    if best is None:
         return None
     path = param_path(data.valued, best, data.scales, direction)
     if path is None:

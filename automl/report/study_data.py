@@ -103,8 +103,6 @@ class StudyData:
     is_running: bool = False
     has_refit: bool = False
     """Whether the study has a refit, which is then the model that it gives."""
-    is_light: bool = False
-    """Whether the page leaves out the way from the first trial to the best, for lack of time."""
 
     @cached_property
     def spans(self) -> Sequence[tuple[float, float]]:

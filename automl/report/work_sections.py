@@ -410,9 +410,9 @@ def next_section(data: StudyData, study: StudyConfig, overrides: Sequence[str]) 
     if data.is_running:
         commands.insert(0, ("see what runs now", study_command("status", study)))
     else:
-        commands.insert(0, ("try more", f"{resume} study.n_trials={n + 20}"))
+        commands.insert(0, ("try more", f"{resume} n_trials={n + 20}"))
     if overrides:
-        edit = f"{study_command('edit', study)} {' '.join(overrides)} study.n_trials={n + 20}"
+        edit = f"{study_command('edit', study)} {' '.join(overrides)} n_trials={n + 20}"
         commands.insert(0, ("widen the ranges, then resume", edit))
     if data.record.settings.get("objective.kind") == "builtin":
         commands += [

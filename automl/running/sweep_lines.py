@@ -77,8 +77,7 @@ def notes_of_config(config: Config) -> Iterator[str]:
     is_own = from_python or config.objective.kind in (ObjectiveKind.python, ObjectiveKind.optuna)
     if is_own and not config.study.metrics.are_several:
         size = "large" if config.study.decided_direction is Direction.maximize else "small"
-        setting = "" if from_python else "study."
-        other = f"; {setting}metric=NAME names another, {setting}direction= turns it"
+        other = "; metric=NAME names another, direction= turns it"
         yield (
             f"{config.objective.target} is judged by {config.study.metric}: the number it returns, "
             f"or what it reports by that name; {size} values are good"

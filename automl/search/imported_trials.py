@@ -41,9 +41,14 @@ def import_trials(
     """
     note = storage.get_study_user_attrs(study_id).get(IMPORTED_NOTE)
     n_known = len(storage.get_all_trials(study_id, deepcopy=False))
-    if read is None or (note is None and n_known) or (note is not None and n_known >= note["n"]):
+    if read is None or (note is not None and n_known >= note["n"]):
         return ""
     study = read()
+    if note is None and n_known:
+        raise ConfigError(
+            f"from={study.where}: this study has {counted(n_known, 'trial')} of its own already, "
+            "and only a new one begins with those of another: give name=NEW."
+        )
     _refuse_other_metrics(study, metrics)
     if note is None:
         note = {"from": study.where, "study": study.name, "n": len(study.trials)}

@@ -194,7 +194,7 @@ def _edit_hint(name: str, differ: Sequence[str], after: Mapping[str, str]) -> st
         if key in after or (param := key.split(".")[1]) not in kept
     ]
     changes = " ".join(map(shlex.quote, dict.fromkeys(words)))
-    command = f"python -m automl edit study.name={name} {changes}"
+    command = f"python -m automl edit {name} {changes}"
     return f"or change the space for all further trials: {command}, "
 
 

@@ -147,7 +147,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("training.epochs=range(1,3)", "one value for training.epochs"),
         ("sampler=random,tpe", "one value for sampler"),
         ("study.name=../x", "study.name=../x: a study name is"),
-        ("data=csv", "data=csv needs data.path=FILE"),
+        ("data=csv", "data=csv needs table=FILE"),
         ("objective=python", "objective.target=module:function"),
         ("admission.request=lots", "512MiB"),
         ("ray.max_code=600MiB", "ray.max_code=600MiB: must be above 0 and at most 500MiB"),
@@ -161,7 +161,7 @@ def test_composing_leaves_no_trace(composed: Compose, folder: Path) -> None:
         ("+data=digits", "Multiple values for data"),
         ("--config-name nope", "there is no such file in conf/"),
         ("--config-dir nope", "--config-dir nope: there is no such folder"),
-        ("resume", "resume needs study.name=NAME"),
+        ("resume", "resume needs a study: resume NAME"),
         ("sync", "there is no study yet"),
     ],
 )

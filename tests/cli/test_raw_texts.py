@@ -55,7 +55,7 @@ def test_what_hydra_takes_already_stays(override: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["objective=command"], "objective=command needs objective.command='python train.py'"),
+        (["objective=command"], "objective=command needs train='python train.py'"),
         (
             ["objective=python", "objective.target=a:b", "objective.command=ls"],
             "objective.command=ls: is for objective=command: add it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from automl.cli.arguments import parse_command_line
 from automl.config.data import DataRule, stored_rules
 from automl.config.renamed import DROPPED, MOVED, DroppedKey, rename_stored, rename_words
 from automl.errors import ConfigError
+from tests.cli.conftest import Compose
 
 LINES = [
     ("tracking.keep_best=5", "study.keep_best=5"),
@@ -118,6 +120,29 @@ def test_a_study_keeps_the_rules_that_it_was_begun_with(n_rules: int) -> None:
 def test_data_that_are_no_table_have_no_rules() -> None:
     assert stored_rules({"kind": "disc", "combine": "off", "detect": False}) == 0
     assert stored_rules({}) == 0
+
+
+def test_files_of_a_user_may_have_old_keys(
+    composed: Compose, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own" / "data").mkdir(parents=True)
+    (folder / "own" / "begun_before.yaml").write_text(
+        "defaults: [sweep, override /data: kept_before, _self_]\n"
+        "tracking: {store: none, keep_best: 3}\n"
+    )
+    (folder / "own" / "data" / "kept_before.yaml").write_text("kind: digits\ntest_fraction: 0.3\n")
+    config = composed("--config-dir", "own", "--config-name", "begun_before").config
+    assert (config.tracking.uri, config.study.keep_best, config.data.test) == ("none", 3, 0.3)
+    advice = capsys.readouterr().err
+    assert (
+        "automl: data/kept_before.yaml has old keys (data.test_fraction): write data.test."
+        in advice
+    )
+    assert advice.count("begun_before.yaml has old keys") == 1
+
+
+def test_an_unknown_device_is_not_taken_for_all() -> None:
+    assert rename_words(["devices=cuda"])[0] == ["devices.only=cuda"]
 
 
 def test_the_examples_above_have_each_old_key() -> None:

@@ -36,7 +36,7 @@ def test_there_are_twelve() -> None:
         (["++epochs=3"], ("++training.epochs=3",)),
         (["timeout=1h30min"], ("study.timeout_seconds=5400.0",)),
         (["timeout=90"], ("study.timeout_seconds=90",)),
-        (["timeout=none"], ("study.timeout_seconds=none",)),
+        (["timeout=none"], ("study.timeout_seconds=null",)),
         (["study.grace_seconds=2min"], ("study.grace_seconds=120.0",)),
         (["space.wait_seconds=10min"], ("space.wait_seconds=10min",)),
         (["train=my.py:fn"], ("objective.target=my.py:fn",)),

@@ -195,7 +195,7 @@ def test_status_composes_without_a_study(composed: Compose) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("resume", "resume needs study.name=NAME. Studies in studies: a."),
+        ("resume", "resume needs a study: resume NAME. Studies in studies: a."),
         ("resume study.name=b", "study.name=b: no such study. Studies in studies: a."),
         ("resume study.name=a study.dir=x", "The folder x holds none; study.dir=… names another"),
         ("resume study.name=../a", "study.name=../a: a study name is"),

@@ -148,7 +148,7 @@ def test_a_refit_that_is_worse_than_its_trial_stops_it() -> None:
 def test_a_release_goes_on_with_the_settings_that_it_was_given() -> None:
     arguments = ReleaseArguments(seeds=8, rows="all", as_="house prices")
     assert release_command(StudyConfig(name="a"), arguments) == (
-        "python -m automl release study.name=a rows=all seeds=8 'as=house prices'"
+        "python -m automl release a rows=all seeds=8 'as=house prices'"
     )
 
 

@@ -43,7 +43,7 @@ def test_a_dead_sweep_is_told_apart(study: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "8/20" in said
     assert "interrupted" in said.splitlines()[-1]
-    assert "python -m automl resume study.name=brave-otter" in said
+    assert "python -m automl resume brave-otter" in said
 
 
 def test_a_living_sweep_is_not(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_a_lost_or_damaged_view_is_named_and_the_log_tells_the_rest(
     said = " ".join(capsys.readouterr().out.split())
     assert ("status.json cannot be read" in said) == (damage != "gone")
     assert "2/40 1 finished 1 failed 1 interrupted best val_loss 0.02 by trial 8" in said
-    assert ("resume study.name=brave-otter" in said) != is_over
+    assert ("resume brave-otter" in said) != is_over
 
 
 def test_an_ended_study_names_its_ensemble(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_points_wait_for_the_next_sweep(study: Path, capsys: pytest.CaptureFixtu
     given = EnqueueArguments(params={"lr": 0.5})
     assert enqueue(CommandCall(of_study(study), arguments=given)) == 0
     assert points(study) == [[{"lr": 0.5}]]
-    assert f"automl resume study.name={study.name}" in capsys.readouterr().out
+    assert f"automl resume {study.name}" in capsys.readouterr().out
 
 
 def test_the_total_has_room_for_all_points_that_wait(

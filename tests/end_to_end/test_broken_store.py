@@ -64,13 +64,13 @@ def test_the_last_event_that_cannot_be_written_is_an_error_like_any_other(
     monkeypatch.setattr(EventLog, "append", append_until_the_end)
     done = call("study.name=late", "study.n_trials=1", "training.epochs=1", "devices.only=cpu")
     assert (done.code, done.stderr) == (1, "automl: the log's disk has gone\n")
-    assert "go on with: python -m automl resume study.name=late" in done.stdout
+    assert "go on with: python -m automl resume late" in done.stdout
     assert json.loads((folder / "studies/late/status.json").read_text())["ended"] == "broken"
 
 
 def check_words(done: Done) -> None:
     assert (done.code, done.stderr) == (1, "automl: the journal's disk has gone\n")
-    assert "go on with: python -m automl resume study.name=silent" in done.stdout
+    assert "go on with: python -m automl resume silent" in done.stdout
 
 
 def test_no_worker_outlives_the_lock_and_nothing_is_lost(program: Program) -> None:

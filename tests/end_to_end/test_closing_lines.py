@@ -78,7 +78,7 @@ def test_of_one_family_the_report_stands_first_and_the_address_last(
         "#",
         "a: # finished in #",
         "best model: studies/a/checkpoints/trial-#/best.pt",
-        "see it all: python -m automl ui study.name=a",
+        "see it all: python -m automl ui a",
     ]
     answer = answer_of(done)
     assert (answer["ensemble"], answer["report"]) == (None, "studies/a/report.html")
@@ -113,7 +113,7 @@ def test_over_any_family_ensemble_refit_and_scores_follow_in_this_order(
         "# test",
         "its refit # # #",
         "mean # # #",
-        "see it all: python -m automl ui study.name=a",
+        "see it all: python -m automl ui a",
     ]
     answer, record = answer_of(done), read_study(folder / "studies" / "a")
     assert record.ensemble is not None
@@ -156,8 +156,8 @@ def test_an_interrupted_sweep_says_how_it_goes_on(folder: Path, call: Call) -> N
         "#",
         "a: # interrupted, # finished in #",
         "best model: studies/a/checkpoints/trial-#/best.pt",
-        "go on with: python -m automl resume study.name=a",
-        "see it all: python -m automl ui study.name=a",
+        "go on with: python -m automl resume a",
+        "see it all: python -m automl ui a",
     ]
     assert answer_of(done)["ended"] == "interrupted"
 
@@ -173,7 +173,7 @@ def test_a_sweep_that_fails_says_all_before_its_error(folder: Path, call: Call) 
         "failed by cause",
         "#",
         "a: # failed in #",
-        "see it all: python -m automl ui study.name=a",
+        "see it all: python -m automl ui a",
         "automl: no trial finished; the last error: ValueError: the table is gone",
     ]
     assert list(closing_events(folder)) == ["SweepEnded", "ReportPage"]

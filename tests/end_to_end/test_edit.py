@@ -127,7 +127,7 @@ def test_status_report_and_mlflow_show_the_edits(
         (("space.nope=1",), "space.nope: unknown here; the objective takes: lr, wd"),
         (("space.lr.choices=[]",), "choices"),
         (("undo=true", "study.n_trials=9"), "give it alone"),
-        (("execution.pack=3",), "resume study.name=edited execution.pack=…"),
+        (("execution.pack=3",), "resume edited execution.pack=…"),
     ],
 )
 def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(

@@ -81,7 +81,7 @@ def test_none_where_none_is_wanted_and_one_that_cannot_be_written_is_said_and_ma
     done = call("resume", "study.name=a", "study.finish=auto", "study.n_trials=4")
     assert done.code == 0, done.stderr
     assert "no ensemble was made (" in done.stdout
-    assert "make it with: python -m automl evaluate study.name=a which=ensemble" in done.stdout
+    assert "make it with: python -m automl evaluate a which=ensemble" in done.stdout
     assert "4 finished" in done.stdout
     assert read_study(folder / "studies" / "a").ensemble is None
     file.rmdir()

@@ -171,9 +171,7 @@ def test_a_running_sweep_keeps_its_log_to_itself(study: Records, call: Call) -> 
         done = call("evaluate", "study.name=t")
     assert done.code == 0
     assert "100 rows no sweep saw" in done.stdout
-    assert "these scores are kept nowhere; after it: python -m automl evaluate study.name=t" in (
-        done.stdout
-    )
+    assert "these scores are kept nowhere; after it: python -m automl evaluate t" in (done.stdout)
     assert study.n_lines() == before
 
 
@@ -184,7 +182,7 @@ def test_a_store_that_is_down_gets_them_later(study: Records, call: Call, folder
     assert done.code == 1
     assert "100 rows no sweep saw" in done.stdout
     assert "the figures are kept in the study, and not yet in MLflow" in done.stderr
-    assert "python -m automl sync study.name=t" in done.stderr
+    assert "python -m automl sync t" in done.stderr
     (folder / "mlflow.db").rmdir()
     (folder / "away.db").rename(folder / "mlflow.db")
     assert call("sync", "study.name=t").code == 0
@@ -270,7 +268,7 @@ def test_a_study_without_a_finished_trial_says_how_to_go_on(folder: Path, call: 
     done = call("evaluate", "study.name=disc")
     assert done.code == 2
     assert "study.name=disc: no trial of it has ended with a value yet (it has none)" in done.stderr
-    assert "python -m automl resume study.name=disc" in done.stderr
+    assert "python -m automl resume disc" in done.stderr
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_a_disk_that_fills_up_is_named_and_the_study_goes_on(program: Program, d
     assert str(records.path) in done.stderr
     assert "No space left on device" in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
-    assert "go on with: python -m automl resume study.name=full" in done.stdout
+    assert "go on with: python -m automl resume full" in done.stdout
 
     filler.unlink()
     resumed = program.call("resume", "study.name=full")

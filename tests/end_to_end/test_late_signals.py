@@ -31,7 +31,7 @@ WORDS = (
     "pruner=none",
     "devices.only=cpu",
 )
-SYNC = "Deliver them with: python -m automl sync study.name=late"
+SYNC = "Deliver them with: python -m automl sync late"
 DONE = f"late: {N_TRIALS} finished in"
 
 

@@ -143,7 +143,7 @@ def test_a_study_in_which_nothing_ended_says_so(stored: Path, call: Call) -> Non
     done = call("export", "study.name=disc")
     assert done.code == 2
     assert "no trial of it has ended with a value yet" in done.stderr
-    assert "resume study.name=disc" in done.stderr
+    assert "resume disc" in done.stderr
 
 
 @pytest.mark.parametrize("output", ["scores.csv", "scores.parquet"])

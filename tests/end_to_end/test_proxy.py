@@ -124,7 +124,7 @@ def test_a_sweep_outlives_its_server(
     assert done.code == 0, done.stderr
     assert f"alone: {N_TRIALS} finished" in done.stdout
     assert "MLflow has not taken" in done.stdout
-    assert "python -m automl sync study.name=alone" in done.stdout
+    assert "python -m automl sync alone" in done.stdout
 
     assert proxy.process.wait() == -signal.SIGKILL
     start_proxy(program, server.port, port)

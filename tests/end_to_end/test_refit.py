@@ -273,7 +273,7 @@ def test_a_refit_is_no_study_to_be_resumed(swept: Path, call: Call) -> None:
     (name,) = refits(swept)
     done = call("resume", f"study.name={name}", "study.dir=studies/a/refits")
     assert done.code == 2
-    assert "is a refit; go on with it by: python -m automl refit study.name=a" in done.stderr
+    assert "is a refit; go on with it by: python -m automl refit a" in done.stderr
 
 
 def test_a_study_without_a_winner_is_refused(folder: Path, call: Call) -> None:
@@ -283,4 +283,4 @@ def test_a_study_without_a_winner_is_refused(folder: Path, call: Call) -> None:
     done = call(*REFIT)
     assert done.code == 2
     assert "no trial of it has ended with a value yet (1 failed)" in done.stderr
-    assert "python -m automl resume study.name=a" in done.stderr
+    assert "python -m automl resume a" in done.stderr

@@ -96,7 +96,7 @@ def test_interrupted_it_leaves_the_ensemble(table: Path, program: Program, call:
     running.signal(signal.SIGTERM)
     done = running.wait()
     assert done.code == 143
-    again = "python -m automl refit study.name=a"
+    again = "python -m automl refit a"
     assert f"not trained again on all rows (interrupted); do it by: {again}" in done.stdout
     assert "ensemble: studies/a/ensemble.pt" in done.stdout
     assert not FILE.exists()
@@ -121,6 +121,6 @@ def test_what_it_cannot_be_done_with_is_said(table: Path, call: Call) -> None:
     assert done.code == 0
     assert re.search(
         r"not trained again on all rows \(that takes about .*, and of study.timeout_seconds=0.001 "
-        r"0 s are left\); do it by: python -m automl refit study.name=a",
+        r"0 s are left\); do it by: python -m automl refit a",
         done.stdout,
     )

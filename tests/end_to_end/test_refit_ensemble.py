@@ -136,7 +136,7 @@ def test_after_a_part_of_the_rows_its_networks_take_what_one_does_best_with(
     said = " ".join(done.stdout.split())
     assert f"trial {networks[0]} was searched on a part of the rows: " in said
     assert f"the same for the other networks of the ensemble: trials {networks[1]}" in said
-    assert said.count("if it is interrupted: python -m automl refit study.name=a ") == 2
+    assert said.count("if it is interrupted: python -m automl refit a ") == 2
     assert "refit.trial" not in said
     assert "with its params" not in said
     (check,) = (path for path in refits(study) if "check" in path.name)

@@ -85,7 +85,7 @@ def test_two_processes_train_what_one_does_stopped_and_killed_on_the_way(
     running.signal(signal.SIGINT)
     done = running.wait()
     assert done.code == 130
-    assert "go on with: python -m automl refit study.name=a" in done.stdout
+    assert "go on with: python -m automl refit a" in done.stdout
     assert not any(map(command_of, ranks))
     assert not (study(folder) / "refit.pt").exists()
 

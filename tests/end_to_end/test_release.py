@@ -78,7 +78,7 @@ def test_a_registry_that_is_down_leaves_one_step_for_the_next_time(
     assert first.code == 1
     assert "MLflow's model registry cannot be used" in first.stderr
     assert list(shown_steps(first.stdout)) == list(STEPS[:4])
-    assert "go on with: python -m automl release study.name=a" in first.stdout
+    assert "go on with: python -m automl release a" in first.stdout
     number = read_study(study.path).ranking()[0].number
     scores = [event for event in study.events() if isinstance(event, ModelsEvaluated)]
     both = (refit_name(number), trial_name(number))
@@ -111,7 +111,7 @@ def test_a_refit_that_is_worse_stops_before_anything_is_exported(
     assert done.code == 1
     assert "the refit is worse than the trial by more than chance: loss " in done.stderr
     number = read_study(study.path).ranking()[0].number
-    assert f"register study.name=a which={number}\n" in done.stderr
+    assert f"register a which={number}\n" in done.stderr
     assert list(shown_steps(done.stdout)) == ["evaluate", "refit"]
     assert not (study.path / "exports").exists()
     client = MlflowClient(f"sqlite:///{study.path.parents[1] / 'mlflow.db'}")

@@ -77,7 +77,7 @@ def told(module_program: Program) -> Story:
 
 def test_ctrl_c_ends_with_the_line_that_resumes(told: Story) -> None:
     assert (told.interrupted.code, told.interrupted.stderr) == (130, "")
-    assert "go on with: python -m automl resume study.name=halves" in told.interrupted.stdout
+    assert "go on with: python -m automl resume halves" in told.interrupted.stdout
 
 
 def test_an_interrupted_trial_is_scheduled_in_mlflow(told: Story) -> None:

@@ -59,7 +59,7 @@ def test_trials_that_hang_hold_nobody_up(program: Program, call: Call) -> None:
     second.signal(signal.SIGTERM)
     ended = second.wait()
     assert ended.code == 143
-    assert "go on with: python -m automl resume study.name=stuck" in ended.stdout
+    assert "go on with: python -m automl resume stuck" in ended.stdout
     assert len(records.interrupted()) == 1, "left behind by its thread, or ended with its worker"
     assert {n: run.info.status for n, run in records.trial_runs().items()} == {0: "SCHEDULED"}
     assert records.optuna_states() == {0: "RUNNING"}
@@ -95,7 +95,7 @@ def test_a_batch_system_s_signal_to_every_process_stops_it_in_order(
     ended = running.wait()
     assert (ended.code, ended.stderr) == (143, "")
     assert f"{number.name}: " in ended.stdout
-    assert "go on with: python -m automl resume study.name=job" in ended.stdout
+    assert "go on with: python -m automl resume job" in ended.stdout
     interrupted = records.interrupted()
     assert interrupted
     record = read_study(records.path)

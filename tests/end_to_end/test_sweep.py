@@ -71,7 +71,7 @@ def test_its_last_progress_line_has_all_trials(swept: Done) -> None:
 
 
 def test_it_says_where_to_see_it_all(swept: Done) -> None:
-    assert "see it all: python -m automl ui study.name=whole\n" in swept.stdout
+    assert "see it all: python -m automl ui whole\n" in swept.stdout
 
 
 def test_a_run_for_the_study_and_one_for_each_trial(records: Records) -> None:

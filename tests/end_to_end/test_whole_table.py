@@ -129,4 +129,4 @@ def test_the_time_is_the_studys(study: Records, call: Call) -> None:
         ("240 out-of-fold", "trial 0"),
         ("240 out-of-fold", "majority"),
     }
-    assert "go on with: python -m automl resume study.name=timed" in done.stdout
+    assert "go on with: python -m automl resume timed" in done.stdout

@@ -104,7 +104,7 @@ def test_a_second_sweep_is_told_who_holds_the_study(tmp_path: Path) -> None:
         holder = rf"pid {os.getpid()} of \S+ on {re.escape(socket.gethostname())}, since 20"
         with pytest.raises(StudyInUseError, match=holder) as caught:
             StudyDirectory.open(settings(tmp_path), must_exist=False)
-    assert "python -m automl status study.name=brave-otter" in str(caught.value)
+    assert "python -m automl status brave-otter" in str(caught.value)
     assert not is_study_held(directory.path)
 
 

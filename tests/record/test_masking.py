@@ -212,7 +212,7 @@ AttributeError: 'NoneType' object has no attribute 'token'
 json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
 File "/srv/tokens.py", line 12, in tokenize
 waiting: 11.2 GiB asked, 6.4 GiB room on GPU-8f3a12b4; 9.1 GiB held by pid 4121 (python, user ann)
-go on with: python -m automl resume study.name=brave-otter
+go on with: python -m automl resume brave-otter
 space.optimizer=sgd,adam training.epochs=20
 """.strip().splitlines()
 

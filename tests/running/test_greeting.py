@@ -34,7 +34,7 @@ def test_of_many_those_that_are_not_just_numbers_come_first_and_the_rest_is_else
     said = lines(*[NUMBER] * 30, DATE)
     assert len(said) == MAX_COLUMNS_SHOWN + 2
     assert said[1].startswith("sold")
-    assert said[-1] == "and 11 more columns: python -m automl plan study.name=prices"
+    assert said[-1] == "and 11 more columns: python -m automl plan prices"
 
 
 def test_what_is_no_table_has_none_and_a_name_is_printed_in_a_line() -> None:
@@ -55,7 +55,7 @@ def test_an_objective_is_told_what_its_value_is_called() -> None:
         "name; small values are good; metric=NAME names another, direction= turns it"
     )
     (line,) = notes_of_config(config_of(ObjectiveKind.python, {}))
-    assert line.endswith("study.metric=NAME names another, study.direction= turns it")
+    assert line.endswith("metric=NAME names another, direction= turns it")
     named = config_of(ObjectiveKind.called, {}, metric="accuracy", direction=Direction.maximize)
     (line,) = notes_of_config(named)
     assert line.endswith(

@@ -75,7 +75,7 @@ def test_another_space_is_told_how_it_is_edited(studies: Studies) -> None:
         studies.open(
             identity=IDENTITY | {"space": space | {"depth": {"low": 2, "high": 9}, "new": [1]}}
         )
-    hint = "or change the space for all further trials: python -m automl edit study.name=toy"
+    hint = "or change the space for all further trials: python -m automl edit toy"
     command = f"{hint} space.depth.high=9 '~space.lr' 'space.new=[1]', or choose another"
     assert command in str(raised.value)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # they load Optuna, and `report` needs none of them
     from automl.search.trial_standings import RankedTrial
 
 LONG_SWEEP_SECONDS = 60.0
-"""A sweep of at least this length draws pictures of its ensemble, and says which params matter."""
+"""A sweep of at least this length draws pictures of its ensemble."""
 CLOSING_FRACTION = 0.5
 """Time for the end of a sweep over any family, as a multiple of its loading time: 4 s and 8 s on
 white wine on a busy machine."""

@@ -16,16 +16,14 @@ from automl.terminal.view import read_view
 from automl.trial import ReportWritten
 
 
-def make_report(directory: Path, *, is_running: bool = False, light: bool = False) -> Path:
+def make_report(directory: Path, *, is_running: bool = False) -> Path:
     """Write the report of the study at `directory`; return its path.
-
-    `light`: leave out the way from the first trial to the best, which takes up to a second.
 
     Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
     """
     from automl.report.page import write_report  # jinja2 would delay a sweep's first trial
 
-    data = replace(read_report_data(directory, is_running=is_running), is_light=light)
+    data = read_report_data(directory, is_running=is_running)
     family = load_families().get(data.record.settings.get("model", ""))
     return write_report(data, directory, None if family is None else family.choice)
 
@@ -67,7 +65,7 @@ class SweepReport(SweepFeature):
         if not site.study.n_asked:
             return
         try:
-            page = make_report(ending.path, light=not site.clock.is_long)
+            page = make_report(ending.path)
         except StorageError as error:  # the study is whole, and the page is made anew by `report`
             raise AutoMLError(str(error)) from error
         ending.report, ending.answer["report"] = page, os.path.relpath(page)

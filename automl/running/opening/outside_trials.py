@@ -176,7 +176,7 @@ class OutsideTrials:
         if self._study.suggester is not None:
             raise ConfigError(
                 "ask: objective=optuna asks for its params while it runs, so that no trial has "
-                "them before. Begin a study with a written space: ask study.name=… space=…"
+                "them before. Begin a study with a written space: ask NAME space.PARAM=…"
             )
         given = [t.number for t in self.trials.values() if request and t.request == request]
         while len(given) < n and (asked := self._next(n_trials)) is not None:
@@ -205,7 +205,7 @@ class OutsideTrials:
         waiting = f" ({n_out} not told yet)" if n_out else ""
         return (
             f"all {n_trials} trials of study.n_trials={n_trials} were asked for{waiting}: raise "
-            f"it, python -m automl edit study.name={self._study.name} study.n_trials=…"
+            f"it, python -m automl edit {self._study.name} n_trials=…"
         )
 
     def _start(self, asked: AskedTrial, lease_seconds: float, request: str = "") -> None:

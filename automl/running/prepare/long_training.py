@@ -85,7 +85,7 @@ def _quicker(
     elif "linear" not in seconds:
         yield "model=linear"
     if len(seconds) > 1 and config.study.timeout_seconds is None:
-        yield "study.timeout_seconds=60 ends with what there is so far"
+        yield "timeout=1min ends with what there is so far"
 
 
 def _may_take_a_part(config: Config) -> bool:

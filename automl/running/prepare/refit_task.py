@@ -94,7 +94,7 @@ def refuse_unfit_settings(config: Config, refit: RefitArguments) -> None:
         raise ConfigError(
             f"study.name={config.study.name}: its function was given to automl.sweep(…) and is "
             "stored nowhere. Put it into a module and begin a study with "
-            "objective=python objective.target=module:function, which can be refitted."
+            "train=module:function, which can be refitted."
         )
     if kind is ObjectiveKind.builtin:
         if config.data.kind is DataKind.python and refit.seeds > 1:

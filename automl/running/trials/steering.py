@@ -64,7 +64,7 @@ def disk_refusal(study: StudyConfig, folder: Path) -> AdmissionRefusal | None:
         return None
     return AdmissionRefusal(
         f"waiting: the disk of {folder} has {gib_text(free_bytes)} free, and nothing starts below "
-        f"study.min_free_space={study.min_free_space}",
+        f"study.min_free_space={study.least_free_space}",
         RefusalKind.HELD,
         for_devices=False,
     )

@@ -28,7 +28,7 @@ CALLED = ObjectiveConfig(
 @pytest.mark.parametrize(
     ("objective", "from_python", "line", "more"),
     [
-        (PYTHON, False, "python -m automl resume study.name=s", " study.n_trials=9"),
+        (PYTHON, False, "python -m automl resume s", " study.n_trials=9"),
         (CALLED, True, "the same call with name='s'", ", n_trials=9"),
         (ObjectiveConfig(), True, "the same call with name='s'", ", n_trials=9"),
     ],
@@ -46,7 +46,7 @@ def test_a_record_knows_the_program_that_called() -> None:
     called = {"objective.kind": "called", "objective.file": "a.ipynb"}
     assert resume_command_from_settings(study, called) == "the same call with name='s', in a.ipynb"
     own = {"objective.kind": "python", "objective.target": "m:train"}
-    assert resume_command_from_settings(study, own) == "python -m automl resume study.name=s"
+    assert resume_command_from_settings(study, own) == "python -m automl resume s"
 
 
 def test_only_its_caller_has_a_called_function() -> None:

@@ -74,8 +74,8 @@ def test_it_is_a_study_of_these_alone_judged_as_the_search_was() -> None:
     assert own.study.finish == "none", "nobody asks for one of these"
     alone = derive_check_config(single, WINNER, SIZES, {"data": 1})
     assert [resume_command(one) for one in (own, alone)] == [
-        "python -m automl refit study.name=a",
-        f"python -m automl refit study.name=a which={WINNER.number}",
+        "python -m automl refit a",
+        f"python -m automl refit a which={WINNER.number}",
     ]
     assert alone.study.name != own.study.name, "or one were refused as the other with changes"
     other = derive_check_config(task, WINNER, SIZES, {"data": 2})

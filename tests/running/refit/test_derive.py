@@ -203,7 +203,7 @@ def test_processes_train_one_seed_at_a_time_with_their_threads() -> None:
 def test_how_it_goes_on_is_the_same_command() -> None:
     refit = RefitArguments(seeds=3, hold_out=0.1, rows="all")
     own = derived(CONFIG, decide(refit), refit=refit)
-    line = "python -m automl refit study.name=a which=0 rows=all hold_out=0.1 seeds=3"
+    line = "python -m automl refit a which=0 rows=all hold_out=0.1 seeds=3"
     assert resume_command(own) == line
     settings = flat_settings(own)
     assert resume_command_from_settings(own.study, settings) == line

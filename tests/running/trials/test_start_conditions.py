@@ -29,9 +29,14 @@ def test_a_disk_with_less_space_than_wanted_takes_no_trial(tmp_path: Path) -> No
     assert str(tmp_path) in message.refusal.reason
 
 
-@pytest.mark.parametrize("space", [None, "1KiB"])
+@pytest.mark.parametrize("space", [None, "1KiB", "auto"])
 def test_a_disk_with_enough_space_is_not_spoken_of(tmp_path: Path, space: str | None) -> None:
     assert told(StudyConfig(min_free_space=space), tmp_path) == []
+
+
+def test_one_gibibyte_stays_free_where_nobody_says_otherwise() -> None:
+    assert StudyConfig().min_free_bytes == 2**30
+    assert StudyConfig(min_free_space=None).min_free_bytes is None
 
 
 def test_a_disk_that_cannot_be_asked_holds_nothing_back(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""`plan` says what a sweep would do, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from automl.cli import main
+from tests.end_to_end.conftest import snapshot
+
+CPU = "devices.only=cpu"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(folder: Path) -> None:
+    rows = [f"{n},{'ab'[n % 2]},{n * 1.5}" for n in range(60)]
+    (folder / "t.csv").write_text("\n".join(["size,town,price", *rows, ""]))
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["plan", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_built_in_training_is_planned_without_a_trace(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = plan(capsys, CPU, "admission.max_concurrent_trials=1", "n_trials=7")
+    assert "trials            to 7 trials\n" in out
+    assert "space.width       log:8..256\n" in out
+    assert "judged after 3, 7\n" in out
+    assert "arithmetic on its params" in out
+    assert "no more at once: 1 at once is the most that cores and settings allow" in out
+    assert "not known before one has run; measure=true" in out
+    assert snapshot(folder) == {}
+
+
+def test_a_table_is_planned_with_its_columns_and_families(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(folder)
+    before = snapshot(folder)
+    out = plan(capsys, "table=t.csv", "target=price", "timeout=10min", CPU)
+    assert "as many trials as 10:00 allow" in out
+    assert "space of linear " in out
+    assert "space.family" in out
+    assert [line.split()[:2] for line in out.splitlines() if line.startswith("town ")] == [
+        ["town", "category"]
+    ]
+    assert snapshot(folder) == before
+
+
+def test_a_request_that_fits_once_runs_once(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = json.loads(plan(capsys, CPU, "admission.request=1TiB", "--json"))
+    assert {size["memory_bytes"] for size in answer["sizes"]} == {2**40}
+    assert {size["at_once"] for size in answer["sizes"]} == {0}
+    assert all("1024" in size["limit"] or "TiB" in size["limit"] for size in answer["sizes"])
+    assert answer["time"] is None
+
+
+def test_trials_that_have_ended_tell_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (CPU, "name=a", "n_trials=2", "epochs=2", "tracking.uri=none")
+    assert main([*words, "admission.max_concurrent_trials=1"]) == 0
+    capsys.readouterr()
+    answer = json.loads(plan(capsys, "a", "n_trials=8", "--json"))
+    assert answer["time"]["n_left"] == 6
+    expected = 6 * answer["time"]["trial_seconds"]
+    assert answer["time"]["seconds"] == pytest.approx(expected)
+    assert {size["known_by"] for size in answer["sizes"]} <= {"learned", "seen"}
+    assert answer["settings"]["study"].endswith("which has 2 trials")
