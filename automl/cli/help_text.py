@@ -228,8 +228,8 @@ def _keys(who: Who) -> Iterator[str]:
         if changed_by != who:
             continue
         section, _, name = key.partition(".")
-        owner = type(sections[section])
-        default = owner.__dataclass_fields__[name].default
+        owner: type = type(sections[section])
+        default = next(known.default for known in fields(owner) if known.name == name)
         text = _marked_names(default) if isinstance(default, Enum) else str(default)
         shown = "" if default is None or default is MISSING else f" [{text}]"
         first, *_ = _docstrings_by_key(owner).get(name, "").split(". ")

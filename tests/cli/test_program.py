@@ -124,7 +124,7 @@ def test_hydra_shows_the_config_and_where_it_comes_from(folder: Path) -> None:
     assert shown.returncode == 0
     assert "n_trials: 3" in shown.stdout
     shown = run("--cfg", "job", "--package", "training", "model=tabm")
-    assert "epochs: null" in shown.stdout, "decided, as the sweep will have it"
+    assert "epochs: auto" in shown.stdout, "decided, as the sweep will have it"
     own = run("--cfg", "hydra", "hydra.run.dir=elsewhere")
     assert own.returncode == 0
     assert "dir: elsewhere" in own.stdout
