@@ -311,13 +311,14 @@ def run(call: CommandCall) -> int:
     preload_fork_server("automl.measure.gain.child")  # runs while this process prepares the trials
     # Here every training is a process that can be ended, whatever `execution` a sweep would use.
     execution = replace(call.config.execution, kind=ExecutionKind.workers)
-    print_gain_report(replace(call.config, execution=execution))
+    rows, advice = print_gain_report(replace(call.config, execution=execution))
+    write_answer({"timings": rows, "advice": advice})
     return 0
 
 
-def print_gain_report(config: Config) -> None:
-    """Time the ways, and print table and advice. Raises AutoMLError, also if nothing could be
-    timed."""
+def print_gain_report(config: Config) -> tuple[Sequence[TimingRow], str]:
+    """Time the ways, print table and advice, and return both. Raises AutoMLError, also if nothing
+    could be timed."""
     check_setting(
         config.objective.kind is not ObjectiveKind.command,
         "objective",
@@ -353,7 +354,7 @@ def print_gain_report(config: Config) -> None:
         raise AutoMLError(f"gain: nothing could be timed: {rows[0].timing.trouble}.")
     advice = advise(rows, machine_of(config)).text
     console.say(advice)
-    write_answer({"timings": rows, "advice": advice})
+    return rows, advice
 
 
 def devices_of(config: DevicesConfig) -> tuple[TimedDevice, ...]:

@@ -29,13 +29,20 @@ from automl.record.studies import read_study, study_path
 from automl.record.study_record import StudyRecord
 from automl.record.texts import counted, duration_text, fit_line, size_text
 from automl.running.opening.recovery import learn_memory
-from automl.running.prepare.outlook import SizeOutlook, TimeOutlook, size_outlook, time_from_record
+from automl.running.prepare.outlook import (
+    SizeOutlook,
+    TimeOutlook,
+    size_outlook,
+    time_from_record,
+    time_from_seconds,
+)
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.sweep_lines import how_far
+from automl.running.trials.step_timing import TimingRow
 from automl.search.search_space import SpaceParam
 from automl.terminal.console import CommandConsole, open_console, params_text
-from automl.terminal.machine_output import wants_answer, write_answer
+from automl.terminal.machine_output import write_answer
 from automl.tracking.tracking_uri import resolve_uri
 from automl.trial import RequestSource
 
@@ -67,16 +74,17 @@ def run(call: CommandCall) -> int:
     time = time_from_record(prepared, record, _typical(sizes))
     settings = dict(_settings(prepared, record))
     columns = [] if prepared.dataset is None else [*prepared.dataset.column_rows]
-    if wants_answer():
-        write_answer(_answer(prepared, settings, sizes, time))
-        return 0
     console = open_console()
     _say_settings(console, settings)
     _say_data(console, prepared, columns)
     _say_devices(console, reading, sizes)
-    console.say(_time_text(prepared, sizes, time))
+    measured: dict[str, Any] = {}
     if call.typed_arguments(PlanArguments).measure:
-        print_gain_report(config)
+        rows, advice = print_gain_report(config)
+        measured = {"timings": rows, "advice": advice}
+        time = time or _measured_time(prepared, rows, sizes)
+    console.say(_time_text(prepared, time, measured=bool(measured)))
+    write_answer(_answer(prepared, settings, sizes, time) | measured)
     return 0
 
 
@@ -225,14 +233,31 @@ def _say_devices(
         console.say(f"no more at once: {limit}", "dim")
 
 
-def _time_text(
-    prepared: PreparedStudy, sizes: Sequence[SizeOutlook], time: TimeOutlook | None
-) -> str:
+def _measured_time(
+    prepared: PreparedStudy, rows: Sequence[TimingRow], sizes: Sequence[SizeOutlook]
+) -> TimeOutlook | None:
+    """Return the time by the first way of each size, which is the way of the words, on the devices
+    on which admission places trials; None: no whole trial was timed there."""
+    placed = {device for size in sizes for device in size.n_by_device}
+    firsts = {(row.device, row.size.name): row.timing for row in reversed(rows)}
+    seconds = [
+        timing.trial_seconds
+        for (device, _), timing in firsts.items()
+        if device.address in placed and timing.trial_seconds is not None
+    ]
+    known_by = f"the mean of {counted(len(seconds), 'timing')}, none pruned"
+    return time_from_seconds(prepared, seconds, 0, _typical(sizes), known_by)
+
+
+def _time_text(prepared: PreparedStudy, time: TimeOutlook | None, *, measured: bool) -> str:
     if time is not None:
         return (
-            f"about {duration_text(time.seconds)} for {counted(time.n_left, 'trial')} more, "
+            f"about {duration_text(time.seconds)} for {time.n_left} more "
+            f"{'trial' if time.n_left == 1 else 'trials'}, without the start of the sweep: "
             f"{time.n_at_once} at once, {time.trial_seconds:.3g} s each ({time.known_by})"
         )
+    if measured:
+        return "how long the trials take is not known: no whole trial was timed, or no n_trials= is set"
     how = "measure=true times some steps"
     if prepared.config.objective.kind in (ObjectiveKind.command, ObjectiveKind.outside):
         how = "run one first: n_trials=1"

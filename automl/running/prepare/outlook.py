@@ -7,6 +7,7 @@ places. Nothing is reserved, and no trial is started.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automl.admission.accounting.ledger import Ledger
@@ -86,12 +87,22 @@ def time_from_record(
 ) -> TimeOutlook | None:
     """Return the time by the trials of the study that have ended; None: none has, or no number of
     trials ends the study."""
-    n_trials = prepared.config.study.decided_n_trials
-    if record is None or n_trials >= UNLIMITED_N_TRIALS:
-        return None
-    seconds = [trial.seconds for trial in record.trials.values() if trial.state.is_final]
-    if not seconds:
-        return None
-    n_left = max(0, n_trials - len(seconds))
+    trials = [] if record is None else record.trials.values()
+    seconds = [trial.seconds for trial in trials if trial.state.is_final]
     known_by = f"the mean of the {len(seconds)} that have ended"
-    return TimeOutlook(sum(seconds) / len(seconds), n_left, n_at_once, known_by)
+    return time_from_seconds(prepared, seconds, len(seconds), n_at_once, known_by)
+
+
+def time_from_seconds(
+    prepared: PreparedStudy,
+    seconds: Sequence[float],
+    n_ended: int,
+    n_at_once: int,
+    known_by: str,
+) -> TimeOutlook | None:
+    """Return the time if each trial takes the mean of `seconds`; None: there are none, or no number
+    of trials ends the study."""
+    n_trials = prepared.config.study.decided_n_trials
+    if not seconds or n_trials >= UNLIMITED_N_TRIALS:
+        return None
+    return TimeOutlook(sum(seconds) / len(seconds), max(0, n_trials - n_ended), n_at_once, known_by)
