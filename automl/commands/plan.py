@@ -257,7 +257,8 @@ def _time_text(prepared: PreparedStudy, time: TimeOutlook | None, *, measured: b
             f"{time.n_at_once} at once, {time.trial_seconds:.3g} s each ({time.known_by})"
         )
     if measured:
-        return "how long the trials take is not known: no whole trial was timed, or no n_trials= is set"
+        reason = "no whole trial was timed, or n_trials= does not end the sweep"
+        return f"how long the trials take is not known: {reason}"
     how = "measure=true times some steps"
     if prepared.config.objective.kind in (ObjectiveKind.command, ObjectiveKind.outside):
         how = "run one first: n_trials=1"
