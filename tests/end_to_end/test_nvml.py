@@ -90,8 +90,7 @@ def test_what_was_surveyed_shares_a_gpu_and_what_was_not_has_it_to_itself(
     done = call(
         "study.name=nets",
         "study.n_trials=2",
-        "devices.only=nvml",
-        f"devices.only=[{LARGE}]",
+        f"devices.only=[nvml,{LARGE}]",
         "pruner=none",
         f"admission.survey={survey}",
         "admission.max_concurrent_trials=2",
