@@ -115,6 +115,8 @@ def test_the_index_of_the_commands_has_a_row_for_each() -> None:
 INTERNAL = {
     "objective.file": "what `automl.sweep` keeps of its function",
     "objective.parts": "what `automl.sweep` keeps of its function",
+    "data.rules": "the rules by which a stored study reads its table",
+    "study.began_with": "what `from=` has stored",
     "study.n_edits": "how many edits a stored config of a shared study has",
     "study.relative_to": "where a stored study's paths begin",
 }
