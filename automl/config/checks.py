@@ -78,7 +78,7 @@ def parse_limit(key: str, value: object) -> float:
 def check_setting(holds: bool, key: str, value: object, rule: str) -> None:
     """Raise ConfigError naming key, value and rule unless the rule holds."""
     if not holds:
-        raise ConfigError(f"{key}={value}: {rule}")
+        raise ConfigError(f"{key}={'none' if value is None else value}: {rule}")
 
 
 def check_known_name(what: str, name: str, known: Sequence[str], rule: str, hint: str = "") -> None:

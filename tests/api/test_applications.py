@@ -28,7 +28,7 @@ epochs: 3
 automl:
   objective: {target: script:train}
   space: {lr: {low: 0.1, high: 1.0}, epochs: '${epochs}'}
-  devices: {kind: host}
+  devices: {only: cpu}
 """
 APPLICATION = """
 import time

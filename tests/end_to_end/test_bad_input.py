@@ -61,7 +61,7 @@ BAD = {
     "an unknown flag": ("--fast", "--fast", "--help"),
     "an enum": ("study.direction=up", "study.direction=up", "minimize"),
     "a size without a unit": ("admission.request=3 giga", "admission.request=3 giga", "3GiB"),
-    "a lookahead below 0": ("admission.lookahead=-1", "admission.lookahead=-1", "0 for none"),
+    "a lookahead below 0": ("admission.lookahead=-1", "admission.lookahead=-1", "none or a whole"),
     "a lookahead in words": ("admission.lookahead=far", "admission.lookahead=far", "whole number"),
     "more memory than there is": ("admission.request=999TiB", "admission.request", "at most"),
     # numbers
@@ -111,7 +111,7 @@ BAD = {
         "start that server",
     ),
     # tables
-    "no path": ("data=csv", "data.path", "data.path=FILE"),
+    "no path": ("data=csv", "data.path=none", "table=FILE"),
     "no file": ("data=csv data.path=no.csv data.target=y", "data.path=no.csv", ""),
     "a folder": ("data=csv data.path=. data.target=y", "data.path=.", ""),
     "an empty file": ("data=csv data.path=empty.csv data.target=y", "data.path=empty.csv", ""),
