@@ -189,7 +189,6 @@ QUERY = ("-sc", "query=bash")
             [f"pruner={name}" for name in ("asha", "halving", "median", "none")],
         ),
         ("automl sweep pruner=none sampler=r", ["sampler=random"]),
-        ("automl resume o", ["study.name=one"]),
         ("automl resume o", ["one", "objective.", "objective="]),
         ("automl refit one which=3 see", ["seeds="]),
         ("automl refit one which=3 sampler=r", ["sampler=random"]),

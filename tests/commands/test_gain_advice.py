@@ -36,7 +36,7 @@ def test_a_trial_that_has_the_machine_to_itself_takes_the_threads_that_gain() ->
     )
 
 
-@pytest.mark.parametrize(("seconds", "setting"), [(1.0, "auto"), (8.0, "auto"), (16.0, "off")])
+@pytest.mark.parametrize(("seconds", "setting"), [(1.0, "auto"), (8.0, "auto"), (16.0, "none")])
 def test_packs_stay_unless_they_lose(seconds: float, setting: str) -> None:
     assert overrides(row(8.0), row(seconds, PACK)) == {f"execution.pack={setting}"}
 

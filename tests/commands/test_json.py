@@ -71,10 +71,10 @@ def test_an_answer_has_the_keys_that_the_manual_names(
 def test_an_error_is_an_object_with_the_rule_the_value_and_the_exit_code(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answer(capsys, "status", "study.name=none", code=2)
+    found = answer(capsys, "status", "study.name=other", code=2)
     assert documented('"error"').keys() == found.keys()
     error = found["error"]
-    assert (error["setting"], error["value"], found["exit_code"]) == ("study.name", "none", 2)
+    assert (error["setting"], error["value"], found["exit_code"]) == ("study.name", "other", 2)
     assert "there are: first, second" in error["rule"]
 
 

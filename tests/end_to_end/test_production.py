@@ -115,7 +115,7 @@ def test_a_trial_and_a_folder_are_chosen_and_a_network_of_the_users_is_built(
             ["study.name=disc", "which=99"],
             "which=99: study disc has no such trial. Those with a value",
         ),
-        (["study.name=disc", "format=jit"], "format=jit: Invalid value"),
+        (["study.name=disc", "format=jit"], "format=jit: must be onnx"),
         (["study.name=nobody"], "study.name=nobody: no such study"),
         (["study.name=table", "data.path=gone.csv"], "data.path=gone.csv: there is no such file"),
         (["study.name=table", "data.path=other.csv"], "The table lacks the columns colour"),

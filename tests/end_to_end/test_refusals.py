@@ -34,7 +34,6 @@ CHANGES = [
     ("training.precision=float64", ['"float32" in the study, "float64" now']),
     ("data.n_train=101", ["data.n_train: 100 in the study, 101 now", "data.digest: "]),
     ("data.split_seed=1", ["data.split_seed: 0 in the study, 1 now"]),
-    ("data=digits", ['data.kind: "disc" in the study, "digits" now']),
     ("model.growth=doubling space=doubling", ['model.growth: "constant" in the study']),
     (
         "objective=python objective.target=tests.end_to_end.objectives:counts",

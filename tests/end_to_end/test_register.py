@@ -88,7 +88,7 @@ def registered(searched: Path, tmp_path_factory: pytest.TempPathFactory) -> Regi
     assert program.call("sync", *MOVED).code == 0
     best, _ = best_and_other(study)
     before = study.trial_runs()[best].info
-    return Registered(program.folder, before, program.call("register", *MOVED))
+    return Registered(program.folder, before, program.call("export", "format=registry", *MOVED))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
 ) -> None:
     study, before, first = with_version, registered.run_before, registered.done
     best, other = best_and_other(study)
-    again = call("register", *MOVED)
+    again = call("export", "format=registry", *MOVED)
     assert [(done.code, done.stderr) for done in (first, again)] == [(0, "")] * 2
     assert f"trial-{best:05d} is version 1 of the registered model t\n" in first.stdout
     assert (
@@ -160,7 +160,7 @@ def test_the_best_model_is_logged_on_its_run_and_registered_once(
 def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> None:
     study = with_version
     _, other = best_and_other(study)
-    done = call("register", *MOVED, f"which={other}")
+    done = call("export", "format=registry", *MOVED, f"which={other}")
     assert (done.code, done.stderr) == (0, "")
     assert f"trial-{other:05d} is version 2 of the registered model t\n" in done.stdout
     assert "challenger: loss +" in done.stdout
@@ -172,8 +172,8 @@ def test_a_worse_version_is_a_challenger(with_version: Records, call: Call) -> N
 @pytest.mark.slow
 def test_a_better_version_becomes_the_champion(study: Records, call: Call) -> None:
     _, other = best_and_other(study)
-    assert call("register", *MOVED, f"which={other}").code == 0
-    done = call("register", "study.name=t")
+    assert call("export", "format=registry", *MOVED, f"which={other}").code == 0
+    done = call("export", "format=registry", "study.name=t")
     assert ": better\n" in done.stdout
     assert [version.aliases for version in versions(study)] == [[], ["champion"]]
 
@@ -187,13 +187,13 @@ def test_a_name_of_another_projects_is_left_alone(study: Records, call: Call) ->
         (("as=t",), "another study of automl (another), which shares it with none"),
         (("as=theirs",), "as=theirs: another project has a registered"),
     ):
-        done = call("register", *MOVED, *words)
+        done = call("export", "format=registry", *MOVED, *words)
         assert done.code == 2
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert versions(study, "theirs") == versions(study) == []
     client(study).set_registered_model_tag("t", "automl.shared", "true")
-    shared = call("register", "study.name=t", "as=t")
+    shared = call("export", "format=registry", "study.name=t", "as=t")
     assert (shared.code, shared.stderr) == (0, ""), "it was named"
     assert len(versions(study)) == 1
 
@@ -206,14 +206,14 @@ def test_a_registry_that_is_down_is_gone_on_with(
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        done = call("register", *MOVED)
+        done = call("export", "format=registry", *MOVED)
     assert done.code == 1
     assert "MLFLOW_REGISTRY_URI=http://127.0.0.1:" in done.stderr
     assert "MLflow's model registry cannot be used" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert study.parent().info.status == "FINISHED"
     monkeypatch.delenv("MLFLOW_REGISTRY_URI")
-    assert call("register", "study.name=t").code == 0
+    assert call("export", "format=registry", "study.name=t").code == 0
     assert [version.aliases for version in versions(study)] == [["champion"]]
 
 
@@ -231,7 +231,7 @@ def test_what_cannot_be_served_is_refused_before_anything(
 def test_one_registers_at_a_time(study: Records, call: Call) -> None:
     assert call("evaluate", *MOVED).code == 0
     with StudyDirectory.open(StudyConfig(name="t"), must_exist=True):
-        done = call("register", "study.name=t")
+        done = call("export", "format=registry", "study.name=t")
     assert done.code != 0
     assert "another sweep works on this study" in done.stderr
     assert versions(study) == []

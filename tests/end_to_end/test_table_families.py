@@ -117,7 +117,7 @@ def test_a_model_is_exported_and_registered(swept: Path, call: Call) -> None:
     done = call("export", *moved, "to=out")
     assert (done.code, done.stderr) == (0, "")
     assert "all labels the same" in done.stdout
-    done = call("register", *moved)
+    done = call("export", "format=registry", *moved)
     assert (done.code, done.stderr) == (0, "")
     assert "version 1 of the registered model t" in done.stdout
     assert "champion" in done.stdout

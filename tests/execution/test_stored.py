@@ -194,7 +194,7 @@ def test_each_process_opens_it_for_itself(stored: CheckpointStore) -> None:
     "url", ["file:///proc/nowhere", pytest.param("s3://?region=x", marks=pytest.mark.slow)]
 )
 def test_a_place_that_takes_no_file_is_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"study\.checkpoints="):
+    with pytest.raises(ConfigError, match=r"study\.checkpoint_copies="):
         CheckpointStore(url, "1234").check()
 
 
