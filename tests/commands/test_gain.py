@@ -94,12 +94,12 @@ def test_a_study_that_is_not_there_is_said_as_resume_says_it(
     said = []
     for command in ("resume", "gain"):
         assert main([command, "study.name=b"]) == 2
-        said.append(capsys.readouterr().err)
+        said.append(capsys.readouterr().err.splitlines()[-1])
     assert said[0] == said[1]
     assert "no such study. Studies in studies: a." in said[1]
 
 
 def test_a_program_shows_no_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gain", "objective=command", "objective.command=ls", "space={x: 1}"]) == 2
-    said = capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("automl: objective=command: gain times single steps, and a program show")
