@@ -24,7 +24,8 @@ def test_experiments_are_found() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
 def test_a_config_composes(config: Path) -> None:
-    words = ["--config-dir", str(config.parent), "--config-name", config.stem, "data.path=x.csv"]
+    words = ["--config-dir", str(config.parent), "--config-name", config.stem]
+    words += ["data.path=x.csv"] if "data: csv" in config.read_text("utf-8") else []
     assert compose_command(parse_command_line(words)).config.space
 
 

@@ -242,7 +242,7 @@ def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
     note = update.birth_tags["mlflow.note.content"]
     assert note.startswith("Study of automl: maximizes `acc`, data disc. All settings:")
     rows = [line for line in note.splitlines() if line.startswith("|")][2:]
-    assert rows == ["| b | 32, 64 |", "| lr | 0.1 to 1.0 |", "| net.depth | 2 to 9 |"]
+    assert rows == ["| b | 32, 64 |", "| lr | 0.1..1.0 |", "| net.depth | 2..9 |"]
     assert update.params == {}
     assert (update.status, update.end_ms) == (None, None)
     assert update.key == {"automl.study": UUID, "automl.kind": "study"}

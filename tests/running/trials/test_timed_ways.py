@@ -46,7 +46,7 @@ def test_threads_are_of_the_host_and_packs_of_what_fits_into_one() -> None:
     )
 
 
-@pytest.mark.parametrize(("pack", "lanes"), [("off", {8, 32}), (6, {6}), (8, {2, 8})])
+@pytest.mark.parametrize(("pack", "lanes"), [("none", {8, 32}), (6, {6}), (8, {2, 8})])
 def test_packs_are_as_large_as_they_would_be(pack: int, lanes: set[int]) -> None:
     found = ways_to_time(make_plan(), SMALL, on_host=True, n_cores=1, pack=pack)
     assert {way.n_lanes for way in found if way.n_lanes > 1} == lanes
