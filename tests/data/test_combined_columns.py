@@ -164,7 +164,7 @@ def test_pairs_may_be_named_and_are_said(tmp_path: Path) -> None:
     config = written(tmp_path, ratio_frame(), combine=["a/b", "e*a * b", "c & d"])
     data = load_dataset(config)
     assert data.columns.pair_names == ["a / b", "e * a * b", "c & d"]
-    assert "combined columns: a / b, e * a * b, c & d (data.combine=off" in str(data.notes)
+    assert "combined columns: a / b, e * a * b, c & d (data.combine=none" in str(data.notes)
     final = load_dataset(replace(config, combine=["a/b", "gone * b"]), RefitRows("all"))
     assert final.columns.pair_names == ["a / b"]
     for unknown in ("a & b", "a * b * a", "a * b / e", "a / b * e", "a * b * e * f"):

@@ -129,9 +129,11 @@ def test_texts_of_amounts_are_classes_where_somebody_says_so_or_did_before(
 def test_a_text_among_amounts_is_named_and_words_for_missing_are_left_out(
     table: WriteTable,
 ) -> None:
-    config = table("a,y", *amounts(40), "41,n/a", rules=2)
+    config = table("a,y", *amounts(40), "41,n/a", rules=2, columns={"a": "number"})
     assert "dropped 1 row without a value of y (row 41)." in load_dataset(config).notes
-    config = table("a,y", *amounts(40), "41,on request", "42,on request", rules=2)
+    config = table(
+        "a,y", *amounts(40), "41,on request", "42,on request", rules=2, columns={"a": "number"}
+    )
     with pytest.raises(ConfigError, match=r"2 of 42 rows hold something else, such as 'on requ"):
         load_dataset(config)
 
@@ -140,5 +142,5 @@ def test_a_later_table_is_read_as_the_training_table_was(table: WriteTable, tmp_
     later = tmp_path / "later.csv"
     later.write_text('a,y\n1,"7,250 kg"\n2,8\n3,n/a\n')  # by itself it would be 7250
     lines = [f'{i},"{i},5 kg"' for i in range(30)]
-    test = load_test(table("a,y", *lines, rules=2, test=str(later)))
+    test = load_test(table("a,y", *lines, rules=2, columns={"a": "number"}, test=str(later)))
     assert test.y.tolist() == [7.25, 8.0]
