@@ -43,7 +43,7 @@ def test_a_sweep_of_several_families_ends_with_an_ensemble(folder: Path, call: C
 
 def test_one_model_is_none_to_join(folder: Path, call: Call) -> None:
     call(*FEW, "study.n_trials=1")
-    done = call("ensemble", "study.name=a")
+    done = call("evaluate", "a", "which=ensemble")
     assert done.code == 2
     assert "two models or more" in done.stderr
 
@@ -52,7 +52,7 @@ def test_of_one_family_it_is_made_by_command_alone_and_later_commands_take_it(
     folder: Path, call: Call
 ) -> None:
     assert "ensemble" not in call(*FEW).stdout
-    done = call("ensemble", "study.name=a")
+    done = call("evaluate", "a", "which=ensemble")
     assert done.code == 0
     assert "ensemble: studies/a/ensemble.pt" in done.stdout
     assert call("evaluate", "study.name=a").code == 0
@@ -85,7 +85,7 @@ def test_none_where_none_is_wanted_and_one_that_cannot_be_written_is_said_and_ma
     assert "4 finished" in done.stdout
     assert read_study(folder / "studies" / "a").ensemble is None
     file.rmdir()
-    done = call("ensemble", "study.name=a")
+    done = call("evaluate", "a", "which=ensemble")
     assert (done.code, done.stderr) == (0, "")
     assert file.is_file()
 
