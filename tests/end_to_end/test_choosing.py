@@ -55,7 +55,9 @@ def test_a_trial_keeps_its_kind_of_device_after_an_interruption(
     program.environment = loaded_nvml_stub.environment(program.environment)
     records = Records(program.folder, "mixed")
     # However busy this machine is, trials are left when the CPU has been timed.
-    first = program.start("study.name=mixed", "study.n_trials=100", *WORDS, "devices.only=[nvml,all]")
+    first = program.start(
+        "study.name=mixed", "study.n_trials=100", *WORDS, "devices.only=[nvml,all]"
+    )
     first.wait_until(lambda: CPU in kinds(records), "a trial on the CPU")
     first.signal(signal.SIGINT)
     ended = first.wait()

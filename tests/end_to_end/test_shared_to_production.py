@@ -44,7 +44,7 @@ def test_who_registers_makes_no_second_run(machines: Machines) -> None:
     records = machines.records("a")
     runs = records.trial_runs()
     StudyFiles(records.path).delivered.unlink()  # the database knows them
-    done = machines["a"].call("register", STUDY)
+    done = machines["a"].call("export", "format=registry", STUDY)
     assert (done.code, done.stderr) == (0, "")
     assert "version 1" in done.stdout
     after = records.trial_runs()

@@ -122,7 +122,7 @@ for _name, _text in _LINES.items():
     add(f"an event log of {_name}", put("events.log", _text), *STATUS, said="")
     add(f"a place of {_name}", put("place.json", _text), *RESUME, said="place.json")
     add(f"a status of {_name}", put("status.json", _text), *STATUS)
-    add(f"a delivery of {_name}", put("events.delivered", _text), "list")
+    add(f"a delivery of {_name}", put("events.delivered", _text), "status", "all=true")
 
 
 # --- archives -------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ add("an archive that links to itself", _archive_of_links_to_itself, *RESTORE, sa
 
 
 def table(name: str, content: bytes, *, said: str = "", file: str = "table.csv") -> None:
-    """Add a table, which the command `columns` reads."""
-    words = ("columns", "data=csv", f"data.path={file}", "data.target=y")
+    """Add a table, which the command `plan` reads."""
+    words = ("plan", "data=csv", f"data.path={file}", "data.target=y")
     add(f"a table {name}", lambda study: Path(file).write_bytes(content), *words, said=said)
 
 
@@ -220,7 +220,7 @@ def _table_that_never_ends(study: Path) -> None:
     Path("table.csv").symlink_to("/dev/zero")
 
 
-READ = ("columns", "data=csv", "data.target=y")
+READ = ("plan", "data=csv", "data.target=y")
 READ_CSV = (*READ, "data.path=table.csv")
 add("a table of Python objects", _parquet_of_python_objects, *READ, f"data.path={_PARQUET}")
 add("a table that is a pipe", _table_that_is_a_pipe, *READ_CSV, said="table.csv")

@@ -13,7 +13,7 @@ from automl.record.output_file import find_output, open_output
 
 
 def write(path: object, content: bytes = b"new") -> None:
-    with open_output("trials.output", str(path)) as file:
+    with open_output("to", str(path)) as file:
         file.write(content)
 
 
@@ -22,7 +22,7 @@ def test_a_file_is_replaced_whole_and_a_new_name_is_made(tmp_path: Path) -> None
         path = tmp_path / f"{old}.csv"
         if old is not None:
             path.write_text(old)
-        with open_output("trials.output", path) as file:
+        with open_output("to", path) as file:
             file.write(b"new")
             assert path.exists() == (old is not None)
             assert old is None or path.read_text() == old
@@ -93,7 +93,7 @@ def test_an_odd_name_is_refused_by_what_was_typed(
 
 def test_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_output("trials.output", "~/a.csv") == tmp_path / "a.csv"
+    assert find_output("to", "~/a.csv") == tmp_path / "a.csv"
 
 
 def test_an_error_of_the_disk_names_what_was_typed(tmp_path: Path) -> None:
