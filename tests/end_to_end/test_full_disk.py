@@ -18,6 +18,7 @@ from tests.end_to_end.troubled import N_EPOCHS
 
 WORDS = (
     "study.n_trials=2",
+    "study.min_free_space=none",
     "training.checkpoint_every_seconds=0",
     "admission.max_concurrent_trials=1",
     "pruner=none",

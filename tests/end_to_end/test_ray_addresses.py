@@ -41,11 +41,11 @@ def test_auto_joins_the_cluster_that_runs_and_local_has_one_of_its_own(program: 
             session = (folder / "ray" / "session_latest").resolve()
             for n, address in enumerate(("auto", "local")):
                 assert n_agents(session) == n
-                there = (f"study.name={address}", f"ray.address={address}")
+                there = (f"study.name=by-{address}", f"ray.address={address}")
                 done = program.start(*there, *words).wait()
                 lines = [line for line in done.stderr.splitlines() if OTHERS_RUN not in line]
                 assert (done.code, lines) == (0, [])
-                assert f"{address}: 2 finished" in done.stdout
+                assert f"by-{address}: 2 finished" in done.stdout
             assert n_agents(session) == 1, "the second one had its own"
 
 
