@@ -148,9 +148,9 @@ def test_settings_that_do_not_go_together_are_refused(program: Program) -> None:
     Path(program.folder, "mine.py").write_text(SOURCE)
     for words, message in (
         (("data=python",), "data=python needs data.source=module:function"),
-        (("data.source=mine:parts",), "data.source=mine:parts: is for data=python"),
+        (("data=digits", "data.source=mine:parts"), "data.source=mine:parts: is for data=python"),
         (("data=python", "data.source=mine:parts"), "add model=python model.target="),
-        ((*WORDS, "data.path=a.csv"), "data.path=a.csv: data=python reads no file"),
+        ((*WORDS, "data.path=a.csv"), "data.path=a.csv: is for data=csv"),
         ((*WORDS, "study.metric=val_rmse"), "study.metric=val_rmse: does not suit the targets"),
     ):
         refused = program.call(*words)
