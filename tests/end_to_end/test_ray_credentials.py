@@ -83,7 +83,7 @@ def test_a_password_that_would_go_to_each_node_is_refused(program: Program, kind
     done = program.call(
         *("study.name=sent", "study.n_trials=1", f"execution={kind}", "devices.only=cpu"),
         *("tracking.inside=redirect", f"tracking.uri=http://ann:{OF_MLFLOW}@127.0.0.1:1"),
-        *("tracking.uri=none", "ray.address=local", *objective_words("reports_thrice")),
+        *("ray.address=local", *objective_words("reports_thrice")),
     )
     assert OF_MLFLOW not in done.stderr
     if kind == "ray":

@@ -111,7 +111,7 @@ def test_a_refit_that_is_worse_stops_before_anything_is_exported(
     assert done.code == 1
     assert "the refit is worse than the trial by more than chance: loss " in done.stderr
     number = read_study(study.path).ranking()[0].number
-    assert f"register a which={number}\n" in done.stderr
+    assert f"export a format=registry which={number}\n" in done.stderr
     assert list(shown_steps(done.stdout)) == ["evaluate", "refit"]
     assert not (study.path / "exports").exists()
     client = MlflowClient(f"sqlite:///{study.path.parents[1] / 'mlflow.db'}")
