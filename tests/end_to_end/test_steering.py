@@ -74,7 +74,7 @@ def test_a_running_sweep_does_what_commands_ask_for(program: Program, call: Call
     assert ask("stop", "trial=1").code == 2
     assert ask("pause").code == 2
 
-    assert "study.n_trials=7" in ask("enqueue", "params={x: 0.75}").stdout, "all 6 have ended"
+    assert " n_trials=7" in ask("enqueue", "params={x: 0.75}").stdout, "all 6 have ended"
     assert "they wait for a larger total" in ask("resume").stdout
     assert ask("resume", "study.n_trials=7").code == 0
     assert records.params()[6] == {"x": 0.75}
