@@ -69,9 +69,8 @@ def sweep(
 
     `space` has an entry per param. A range is a text as on a line, a tuple of two numbers, or a
     dict: `{"lr": "log:1e-4..1e-1", "depth": (2, 8), "decay": {"low": 0, "high": 1}}`, both ends
-    included. A list is choices,
-    `{"width": [8, 32]}`, and a single value is fixed. The values are taken as they are; a param
-    whose name is no Python name is in `trial.params`.
+    included. A list is choices, `{"width": [8, 32]}`, and a single value is fixed. The values are
+    taken as they are; a param whose name is no Python name is in `trial.params`.
 
     `n_trials` counts the study's trials in all (20), and `timeout` ends the sweep: seconds, or a
     text such as "10min" or "1h30min". `seed` seeds what is drawn (0).

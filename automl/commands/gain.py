@@ -308,17 +308,20 @@ def run(call: CommandCall) -> int:
             "space: it is empty, so that there is no trial to time. Choose one, such as "
             "space=mlp, or name params: space.width=32,64"
         )
+    _refuse_untimed(call.config)
     preload_fork_server("automl.measure.gain.child")  # runs while this process prepares the trials
     # Here every training is a process that can be ended, whatever `execution` a sweep would use.
     execution = replace(call.config.execution, kind=ExecutionKind.workers)
-    rows, advice = print_gain_report(replace(call.config, execution=execution))
+    prepared = prepare_study(replace(call.config, execution=execution))
+    for note in prepared.notes:
+        open_console().say(fit_line(note))
+    rows, advice = print_gain_report(prepared)
     write_answer({"timings": rows, "advice": advice})
     return 0
 
 
-def print_gain_report(config: Config) -> tuple[Sequence[TimingRow], str]:
-    """Time the ways, print table and advice, and return both. Raises AutoMLError, also if nothing
-    could be timed."""
+def _refuse_untimed(config: Config) -> None:
+    """Raise ConfigError for an objective whose steps nobody can time."""
     check_setting(
         config.objective.kind is not ObjectiveKind.command,
         "objective",
@@ -332,10 +335,14 @@ def print_gain_report(config: Config) -> tuple[Sequence[TimingRow], str]:
         "outside",
         "its trials run elsewhere, so that there is nothing to time.",
     )
+
+
+def print_gain_report(prepared: PreparedStudy) -> tuple[Sequence[TimingRow], str]:
+    """Time the ways, print table and advice, and return both. Raises AutoMLError, also if nothing
+    could be timed."""
+    config = prepared.config
+    _refuse_untimed(config)
     console = open_console()
-    prepared = prepare_study(config)
-    for note in prepared.notes:
-        console.say(fit_line(note))
     if prepared.plan.n_models > 1:
         console.say(f"timed is one of the {prepared.plan.n_models} models of a trial")
         prepared = prepared.of_one_model

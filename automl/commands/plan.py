@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from automl.admission.refusals import gib_text
@@ -60,8 +60,8 @@ KNOWN_BY = {
 
 def run(call: CommandCall) -> int:
     """Print the plan. Raises AutoMLError where the sweep would be refused."""
-    config = call.config
-    prepared = prepare_study(config, trains=False)
+    config, measures = call.config, call.typed_arguments(PlanArguments).measure
+    prepared = prepare_study(config, trains=measures)
     record = _record(config)
     reading = _reading(prepared)
     requests = prepared.make_requests()
@@ -79,8 +79,8 @@ def run(call: CommandCall) -> int:
     _say_data(console, prepared, columns)
     _say_devices(console, reading, sizes)
     measured: dict[str, Any] = {}
-    if call.typed_arguments(PlanArguments).measure:
-        rows, advice = print_gain_report(config)
+    if measures:
+        rows, advice = print_gain_report(prepared)
         measured = {"timings": rows, "advice": advice}
         time = time or _measured_time(prepared, rows, sizes)
     console.say(_time_text(prepared, time, measured=bool(measured)))
@@ -287,5 +287,5 @@ def _answer(
             }
             for size in sizes
         ],
-        "time": None if time is None else asdict(replace(time)) | {"seconds": time.seconds},
+        "time": None if time is None else asdict(time) | {"seconds": time.seconds},
     }

@@ -207,45 +207,37 @@ class PredictArguments(CommandArguments):
 _NAME = re.compile(r"[^/:'\"\\\x00-\x1f]{1,200}")
 
 
-def _check_registered_name(name: str | None) -> None:
-    is_name = name is None or bool(_NAME.fullmatch(name) and name.strip())
-    rule = "must be 1 to 200 characters without slashes, colons, quotes and line ends."
-    check_setting(is_name, "as", name, rule)
+@dataclass
+class RegistryArguments(CommandArguments):
+    """The place in MLflow's registry of what a command puts there."""
+
+    as_: str | None = None
+    """Name of the registered model; none: the study's name. Studies may share one that they all
+    name."""
+    to: str | None = field(default=None, metadata=_UNLISTED)
+    """The folder of the export that is registered; none: one in the study."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_name = self.as_ is None or bool(_NAME.fullmatch(self.as_) and self.as_.strip())
+        rule = "must be 1 to 200 characters without slashes, colons, quotes and line ends."
+        check = self.checker()
+        check("as_", is_name, rule)
+        check("to", self.to != "", "must name a folder.")
 
 
 @dataclass
-class RegisterArguments(CommandArguments):
+class RegisterArguments(RegistryArguments):
     """The model that `register` puts into MLflow's registry, and its name there."""
 
     which: str | None = None
     """The model to register: refit, ensemble, best, a trial's number, knee or a metric's name;
     none: the refit where there is one, else the ensemble, else the best trial."""
-    as_: str | None = None
-    """Name of the registered model; none: the study's name. Studies may share one that they all
-    name."""
-    to: str | None = field(default=None, metadata=_UNLISTED)
-    """The folder of the export that is registered; none: one in the study."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_registered_name(self.as_)
-        self.checker()("to", self.to != "", "must name a folder.")
 
 
 @dataclass
-class ReleaseArguments(RefitArguments):
+class ReleaseArguments(RegistryArguments, RefitArguments):
     """The winner that `release` evaluates, trains again, exports and registers."""
-
-    as_: str | None = None
-    """Name of the registered model; none: the study's name. Studies may share one that they all
-    name."""
-    to: str | None = field(default=None, metadata=_UNLISTED)
-    """The folder of the export that is registered; none: one in the study."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_registered_name(self.as_)
-        self.checker()("to", self.to != "", "must name a folder.")
 
 
 @dataclass

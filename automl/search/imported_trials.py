@@ -37,7 +37,8 @@ def import_trials(
     """Copy the trials of the study that `read` returns, unless they are there. Return a line about
     them, or nothing. `asks_for_params`: trials may have params that the space lacks.
 
-    Raises ConfigError where the other study has other metrics, or has changed in between.
+    Raises ConfigError where the other study has other metrics, or has lost trials in between, and
+    where this one has trials of its own.
     """
     note = storage.get_study_user_attrs(study_id).get(IMPORTED_NOTE)
     n_known = len(storage.get_all_trials(study_id, deepcopy=False))

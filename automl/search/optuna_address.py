@@ -32,11 +32,6 @@ class OptunaSource:
         return mask_urls(self.storage)
 
 
-def is_optuna_address(text: str) -> bool:
-    """Return whether a text is the address of an Optuna storage, and no name of a study."""
-    return parse_optuna_source(text.strip("'\"")) is not None
-
-
 def parse_optuna_source(text: str) -> OptunaSource | None:
     """Return the source that a text names; None: the text is no address of an Optuna storage."""
     if text.startswith(SQLITE):

@@ -200,13 +200,15 @@ class ParamSuggester:
             return known[name]
         self._check_kind(name, domain)
         self._asked.setdefault(question.trial, {})[name] = domain
+        stored = self._opened.storage.get_trial(trial_id)
         if name not in known:
-            value = self._draw(question.trial, SpaceParam(name, domain), trial_id)
+            enqueued = stored.system_attrs.get(FIXED_PARAMS, {})
+            value = self._draw(question.trial, SpaceParam(name, domain), enqueued)
         elif domain.contains(known[name]):
             value = known[name]
         else:  # drawn before it was known that its range depends on others
             value = nearest(domain, known[name])
-        written = self._opened.storage.get_trial(trial_id).distributions.get(name)
+        written = stored.distributions.get(name)
         if written is None or domain_of(written) != domain:
             self._write(trial_id, SpaceParam(name, domain), value)
         if name in self.space.names and domain == self.space[name].domain:
@@ -262,16 +264,18 @@ class ParamSuggester:
                 "values."
             ) from error
 
-    def _draw(self, number: int, param: SpaceParam, trial_id: int) -> ParamValue:
-        """Return a new value: the enqueued one if the param can have it, else a draw.
+    def _draw(
+        self, number: int, param: SpaceParam, of_trial: Mapping[str, ParamValue]
+    ) -> ParamValue:
+        """Return a new value: the enqueued one if the param can have it, else a draw. `of_trial`
+        are the params that were enqueued with the trial itself.
 
         The draw follows from the study's seed, the trial's number, the name, and the trials that
         have ended.
         """
         all_enqueued = self._search.enqueued
         enqueued = all_enqueued[number] if number < len(all_enqueued) else {}
-        attributes = self._opened.storage.get_trial(trial_id).system_attrs
-        enqueued = {**enqueued, **attributes.get(FIXED_PARAMS, {})}
+        enqueued = {**enqueued, **of_trial}
         if param.name in enqueued:
             if param.domain.contains(enqueued[param.name]):
                 return param.domain.cast(enqueued[param.name])

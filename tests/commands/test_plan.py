@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import automl.commands.gain
 from automl.cli import main
 from tests.end_to_end.conftest import snapshot
 
 CPU = "devices.only=cpu"
+ALIKE = "space={depth: 1, width: 16, batch_size: 64, lr: 0.01}"
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +77,16 @@ def test_trials_that_have_ended_tell_the_time(capsys: pytest.CaptureFixture[str]
     assert answer["time"]["seconds"] == pytest.approx(expected)
     assert {size["known_by"] for size in answer["sizes"]} <= {"learned", "seen"}
     assert answer["settings"]["study"].endswith("which has 2 trials")
+
+
+@pytest.mark.slow
+def test_a_measured_plan_tells_the_time_by_what_it_timed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automl.commands.gain, "WAY_SECONDS", 5.0)
+    words = ["plan", "--json", ALIKE, "n_trials=6", CPU, "measure=true"]
+    assert main(words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    first = answer["timings"][0]["timing"]["trial_seconds"]
+    assert answer["time"]["trial_seconds"] == pytest.approx(first)
+    assert answer["time"]["n_left"] == 6
