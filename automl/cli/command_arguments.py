@@ -11,6 +11,7 @@ from automl.cli.command_registry import COMMANDS, LISTED_COMMANDS
 from automl.config import STUDY_NAME_PATTERN
 from automl.config.command_arguments import argument_fields, is_listed
 from automl.errors import ConfigError
+from automl.search.optuna_address import parse_optuna_source
 
 _PLACE_WORDS = ("study.name=", "study.dir=", "study.storage=", "study.copy=", "copy=", "tracking.")
 """The words that say where a study is, and change nothing."""
@@ -57,7 +58,10 @@ def choose_entry(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _is_name(text: str) -> bool:
-    return bool(STUDY_NAME_PATTERN.fullmatch(text.strip("'\"")))
+    """Return whether a text may name a study of ours, and is no address of one of Optuna's, such as
+    `old.db`."""
+    plain = text.strip("'\"")
+    return bool(STUDY_NAME_PATTERN.fullmatch(plain)) and parse_optuna_source(plain) is None
 
 
 def commands_with_argument(word: str) -> list[str]:

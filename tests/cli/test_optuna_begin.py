@@ -52,6 +52,12 @@ def test_several_values_become_several_metrics(composed: Path) -> None:
     assert config.study.direction == [Direction.minimize, Direction.maximize]
 
 
+@pytest.mark.parametrize("address", ["old.log", "old.db", "old.sqlite3"])
+def test_a_file_without_the_name_of_its_study_is_no_study_of_ours(address: str) -> None:
+    line = parse_command_line([f"from={address}", *FUNCTION])
+    assert (line.command, line.arguments) == ("sweep", (f"from={address}",))
+
+
 def test_a_name_of_a_study_is_left_to_the_sweep_of_its_settings() -> None:
     line = parse_command_line(["from=prices", "name=next"])
     assert begin_with_optuna(line) == line
