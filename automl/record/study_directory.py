@@ -83,13 +83,17 @@ def make_study_name() -> str:
 
 def study_command(command: str, study: StudyConfig) -> str:
     """Return the command line that runs `command` on the study."""
-    where = "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
-    return f"python -m automl {command} {study.name}{where}"
+    return f"python -m automl {command} {study.name}{_folder_word(study)}"
 
 
 def copying_command(study: StudyConfig, new_name: str) -> str:
     """Return the command line that begins a study with the settings of this one."""
-    return f"{study_command('sweep', study).replace('study.name=', 'from=')} name={new_name}"
+    return f"python -m automl sweep from={study.name}{_folder_word(study)} name={new_name}"
+
+
+def _folder_word(study: StudyConfig) -> str:
+    """Return the word that names the folder of studies, unless it is the default one."""
+    return "" if study.dir == StudyConfig().dir else f" study.dir={study.dir}"
 
 
 class StudyDirectory:

@@ -212,7 +212,9 @@ def test_a_study_gives_no_more_trials_than_it_has(lab: Config) -> None:
     lab.study.n_trials = 3
     answer = ask_outside(lab, AskArguments(n=5), STORED)
     assert [trial["trial"] for trial in answer.values["trials"]] == [0, 1, 2]
-    with pytest.raises(ConfigError, match=r"all 3 trials .* \(3 not told yet\).* edit study.name"):
+    with pytest.raises(
+        ConfigError, match=r"all 3 trials .* \(3 not told yet\).* edit lab n_trials=…"
+    ):
         ask(lab)
     for number in range(3):
         tell(lab, number, 1.0)

@@ -24,13 +24,13 @@ REFUSED = {
     "model=python model.target=none.py:build": "model.target=none.py:build: there is no file",
     "training.loss=none.py:loss": "training.loss=none.py:loss: there is no file none.py",
     "data=python data.source=none.py:parts": "data.source=none.py:parts: there is no file none.py",
-    "space.lr.low=1.0 space.lr.high=0.1": "space.lr: low=1.0 is above high=0.1; exchange them.",
+    "space.lr.low=1.0 space.lr.high=0.1": "space.lr=log:1.0..0.1: low=1.0 is above high=0.1; ex",
     "space.lr.low=0.0": "a log range must begin above 0",
     "study.metric=val_los": "study.metric=val_los: unknown here; the objective reports: train_loss",
     "study.metric=[val_loss,val_los]": "study.metric=val_los: unknown here; the objective reports,",
     "study.metric=memory_peak": "a trial measures it by itself",
     "study.metric=[val_loss,val_error] sampler=cmaes": "it learns from one value",
-    "watch=true": "watch=true: is no setting, but an argument of devices",
+    "undo=true": "undo=true: is no setting, but an argument of edit",
     "which=knee": "which=knee: is no setting, but an argument of evaluate, refit, export, ",
 }
 """The beginning of what is said about the words of a sweep."""

@@ -208,14 +208,14 @@ def test_choices_in_optunas_own_tables_stay() -> None:
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        (config(data=DataConfig(n_train=7)), r"clone study\.name=a .* data\.n_train=…"),
+        (config(data=DataConfig(n_train=7)), r"sweep from=a name=… data\.n_train=…"),
         (
             config(study=StudyConfig(name="a", n_trials=9, metric="accuracy")),
             r"study\.metric=accuracy: it says what the values of trials mean",
         ),
         (
             config(execution=ExecutionConfig(kind=ExecutionKind.workers)),
-            r"resume study\.name=a execution\.kind=…",
+            r"resume a execution\.kind=…",
         ),
     ],
 )

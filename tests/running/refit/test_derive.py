@@ -210,7 +210,7 @@ def test_how_it_goes_on_is_the_same_command() -> None:
     settings["refit.n_seeds"] = settings.pop("refit.seeds")
     assert resume_command_from_settings(own.study, settings | {"refit.check": "True"}) == line
     moved = replace(own, study=replace(own.study, dir="/data/a/refits"))
-    assert "study.name=a study.dir=/data which=0" in resume_command(moved)
+    assert "refit a study.dir=/data which=0" in resume_command(moved)
 
 
 def test_models_of_a_users_own_rows_are_not_averaged() -> None:
