@@ -5,7 +5,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help sweep test check slow format lint sizes types test-and-types recipes soak test-gpu bench-gpu faults orders mutants clean
+.PHONY: help reference notebooks pictures docs compatible sweep test check slow format lint sizes types test-and-types recipes soak test-gpu bench-gpu faults orders mutants clean
 
 help: ## Print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -71,8 +71,25 @@ orders: .venv/installed ## Give a study commands in any order, and compare each 
 mutants: .venv/installed ## Break one line at a time and see whether a test fails (ONLY=name: that one)
 	$(BIN)/python -m tests.mutants.run $(ONLY)
 
+reference: .venv/installed ## Write docs/reference from the code; a test fails where they differ
+	$(BIN)/python -m docs.generate
+
+notebooks: .venv/installed ## Execute docs/notebooks and store what their cells show; minutes (ONLY=table: that one)
+	$(BIN)/python -m docs.run_notebooks $(ONLY)
+
+pictures: .venv/installed ## Make docs/pictures: a sweep in a terminal, its report, MLflow's UI (needs Chromium)
+	$(BIN)/python -m docs.make_pictures
+
+docs: .venv-docs/installed reference ## Build the pages as a site with search: site/index.html opens from the disk
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html -c docs . site
+	@rm -rf jupyter_execute  # copies of the notebooks that the builder leaves
+	@echo "open site/index.html"
+
+compatible: .venv/installed ## Try the lowest and newest versions of Python and the libraries; an hour, gigabytes (ONLY=lowest)
+	$(BIN)/python -m tests.compatible $(ONLY)
+
 clean: ## Remove what make made (studies and MLflow's store stay)
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-docs .venv-compatible site .mypy_cache .ruff_cache .pytest_cache
 
 # It is made again only when the project's own requirements change. pip would spend half of its time on
 # compiling 26,000 files; Python compiles those that are used, when they are first.
@@ -88,6 +105,12 @@ clean: ## Remove what make made (studies and MLflow's store stay)
 .venv/recipes-installed: .venv/installed
 	@echo "Installing what the recipes use besides into .venv: some minutes, once."
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,recipes]'
+	@touch $@
+
+# The builder of the site is no dependency of the project.
+.venv-docs/installed: docs/requirements.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --no-compile --requirement $<
 	@touch $@
 
 # Environments of their own: none of it is a dependency of the project.

@@ -1,11 +1,11 @@
 """Hyperparameter sweeps for PyTorch that fill the GPUs and never lose a trial.
 
 What a user's own training needs is here: `TrialContext`, `TrialPruned`, `TrialInterrupted`,
-`objective`, and `load` for the models that a sweep leaves behind. `sweep` runs one from Python,
-`fit` makes the best model of a table (`sklearn` has it as scikit-learn's estimators), and
-`open_study` looks at a study; all raise an `AutoMLError` for what the caller can mend. With
-`register_configs` a Hydra application composes our settings among its own.
-`integrations` has callbacks for other libraries' training.
+`objective`, `report` where no trial is in hand, and `load` for the models that a sweep leaves
+behind. `sweep` runs one from Python, `fit` makes the best model of a table (`sklearn` has it as
+scikit-learn's estimators), and `open_study` looks at a study; all raise an `AutoMLError` for what
+the caller can mend. With `register_configs` a Hydra application composes our settings among its
+own. `integrations` has callbacks for other libraries' training.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from automl.api.study_handle import open_study
     from automl.api.sweep_call import sweep
     from automl.cli.hydra_application import register_configs
-    from automl.errors import AutoMLError
+    from automl.errors import AutoMLError, UnreadableCellWarning
     from automl.in_trial.trial_context import (
         TrialContext,
         TrialInterrupted,
         TrialPruned,
         objective,
+        report,
     )
     from automl.models.predictor import load
 
@@ -34,12 +35,14 @@ __all__ = [
     "TrialContext",
     "TrialInterrupted",
     "TrialPruned",
+    "UnreadableCellWarning",
     "fit",
     "integrations",
     "load",
     "objective",
     "open_study",
     "register_configs",
+    "report",
     "sklearn",
     "sweep",
 ]
@@ -51,11 +54,13 @@ if not TYPE_CHECKING:
         "TrialContext": "automl.in_trial.trial_context",
         "TrialInterrupted": "automl.in_trial.trial_context",
         "TrialPruned": "automl.in_trial.trial_context",
+        "UnreadableCellWarning": "automl.errors",
         "fit": "automl.api.fit_call",
         "load": "automl.models.predictor",
         "objective": "automl.in_trial.trial_context",
         "open_study": "automl.api.study_handle",
         "register_configs": "automl.cli.hydra_application",
+        "report": "automl.in_trial.trial_context",
         "sweep": "automl.api.sweep_call",
     }
 

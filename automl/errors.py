@@ -28,6 +28,14 @@ class AutoMLError(Exception):
         return lines
 
 
+class UnreadableCellWarning(UserWarning):
+    """Warns of cells that a model reads as missing: texts where training had numbers or dates.
+
+    Each call of `predict` and its kind warns at most once. `warnings.filterwarnings("ignore",
+    category=automl.UnreadableCellWarning)` silences it, and `"error"` makes it an exception.
+    """
+
+
 class ConfigError(AutoMLError):
     """Raised when a setting, a search space, a table or an objective cannot work. Exit code 2."""
 

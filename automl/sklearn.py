@@ -6,10 +6,11 @@ and grid searches. They add no search of their own.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +20,7 @@ from sklearn.utils import assert_all_finite, check_consistent_length, check_rand
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from automl.api.fit_call import fit
+from automl.api.fit_call import explain_aloud, fit
 from automl.api.python_values import lines_of
 from automl.cli.space_overrides import override_text
 from automl.data.tables.frames import frame_from_cells
@@ -39,9 +40,11 @@ _MODEL = "model.pt"
 class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     """The part that classifier and regressor share. `n_trials`, `timeout` and `overrides` are those
     of `automl.fit`; `timeout_seconds` is the former name of `timeout`. `families` names the
-    families that are tried; None: all. The study is kept in `folder`; with None it is deleted after
-    the fit. Results go to MLflow where `overrides` say so (`tracking.uri=auto`). The progress
-    is shown with `verbose`; None: in a terminal or a notebook."""
+    families that are tried; None: all. `metric` and `direction` are those of `automl.fit`: the name
+    of a metric, or a function `my_cost(y_true, y_predicted)`. The study is kept in `folder`; with
+    None it is deleted after the fit. Results go to MLflow where `overrides` say so
+    (`tracking.uri=auto`). The progress is shown with `verbose`; None: in a terminal or a notebook.
+    """
 
     _task: str
 
@@ -51,6 +54,8 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         n_trials: int | None = None,
         timeout: float | str | None = None,
         families: Sequence[str] | None = None,
+        metric: str | Callable[[Any, Any], float] | None = None,
+        direction: str | None = None,
         overrides: Sequence[str] | Mapping[str, Any] = (),
         folder: str | None = None,
         random_state: Any = 0,
@@ -61,6 +66,8 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         self.timeout = timeout
         self.timeout_seconds = timeout_seconds
         self.families = families
+        self.metric = metric
+        self.direction = direction
         self.overrides = overrides
         self.folder = folder
         self.random_state = random_state
@@ -76,6 +83,8 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
                 n_trials=self.n_trials,
                 timeout=self.timeout,
                 timeout_seconds=self.timeout_seconds,
+                metric=self._metric(),
+                direction=self.direction,
                 overrides=[*self._settings(scratch), *lines_of(self.overrides)],
                 verbose=self._shows_progress(),
             )
@@ -90,7 +99,8 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     def explain(self, X: Any, y: Any) -> Frame:  # noqa: N803
         """Return how much each column matters for the loss on these rows, as `automl.load`
         describes."""
-        return self._fitted_model().explain(self._known_frame(X), self._codes(y))
+        model, frame, codes = self._fitted_model(), self._known_frame(X), self._codes(y)
+        return explain_aloud(model, frame, codes, timeout=20.0, verbose=self._shows_progress())
 
     def save(self, path: str | Path) -> Path:
         """Write the model to a file for `automl.load`, `predict` and `export`. In that file,
@@ -102,6 +112,9 @@ class _SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, predicted: Any) -> Any:
         return predicted
+
+    def _metric(self) -> str | Callable[[Any, Any], float] | None:
+        return self.metric
 
     def _codes(self, y: Any) -> Any:
         return y
@@ -226,6 +239,21 @@ class Classifier(ClassifierMixin, _SklearnEstimator):  # type: ignore[misc]
 
     def _labels(self, predicted: Any) -> Any:
         return self.classes_[np.asarray(predicted, dtype=np.int64)]
+
+    def _metric(self) -> str | Callable[[Any, Any], float] | None:
+        """Return the metric; a function is given labels as they were in `y`, and not the positions
+        in `classes_` that the study has."""
+        metric, classes = self.metric, self.classes_
+        if metric is None or isinstance(metric, str):
+            return metric
+
+        @functools.wraps(metric)
+        def of_positions(y_true: Any, y_predicted: Any) -> float:
+            is_labels = np.issubdtype(y_predicted.dtype, np.integer)
+            predicted = classes[y_predicted] if is_labels else y_predicted
+            return metric(classes[y_true], predicted)
+
+        return of_positions
 
     def _codes(self, y: Any) -> Any:
         return np.searchsorted(self.classes_, np.asarray(y))

@@ -28,9 +28,14 @@ ALWAYS = (
 )
 """What nearly every change can break."""
 BY_TEXT = {
-    r".*\.md": ("tests/end_to_end/test_readme.py", "tests/test_manual_lists.py"),
+    r".*\.md": ("tests/docs", "tests/end_to_end/test_readme.py", "tests/test_manual_lists.py"),
+    r"docs/.*\.py|automl/(config|cli|trial)/.*|automl/__init__\.py": ("tests/docs",),
     r"conf/.*\.yaml": ("tests/cli", "tests/test_manual_lists.py"),
-    r"pyproject\.toml|constraints\.txt|Makefile": ("tests/test_makefile.py", "tests/test_wheel.py"),
+    r"pyproject\.toml|constraints\.txt|Makefile": (
+        "tests/docs",
+        "tests/test_makefile.py",
+        "tests/test_wheel.py",
+    ),
     r"experiments/recipes/.*": ("tests/recipes",),
     r"experiments/.*": ("tests/experiments", "tests/test_experiments.py"),
 }

@@ -1,4 +1,4 @@
-"""The manuals: the README of the repository, and the pages in `conf/` and `automl/`.
+"""The manuals: the pages in the repository's own folder, in `docs/`, `conf/` and `automl/`.
 
 Those of `experiments/NNN-…` are reports, of which `test_experiments.py` knows.
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MANUALS = (
-    ROOT / "README.md",
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "conf").rglob("*.md")),
     *sorted((ROOT / "automl").rglob("*.md")),
     ROOT / "experiments" / "recipes" / "README.md",

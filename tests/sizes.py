@@ -73,7 +73,7 @@ def core_conditions() -> dict[str, int]:
     """Return how many conditions of the core of `running/` ask in what sweeps differ, by subject.
 
     A condition is the test of an `if`, `while`, conditional expression or comprehension. Whoever
-    adds one says why it belongs to no store, machines or purpose (`automl/DESIGN.md`).
+    adds one says why it belongs to no store, machines or purpose (`docs/contributing/running.md`).
     """
     running = PACKAGE / "running"
     files = [path for room in CORE for path in sorted(running.glob(room))]

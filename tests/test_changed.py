@@ -35,5 +35,5 @@ def test_the_tests_of_a_module_of_its_importers_and_those_of_always_are_near() -
 
 
 def test_pages_and_settings_have_their_tests_too() -> None:
-    assert "tests/end_to_end/test_readme.py" in {*near_tests(["automl/commands/report.md"])}
+    assert "tests/end_to_end/test_readme.py" in {*near_tests(["docs/how-to/report.md"])}
     assert {"tests/cli", "tests/test_manual_lists.py"} <= {*near_tests(["conf/sampler/gp.yaml"])}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -15,6 +17,7 @@ from automl.cli.command_registry import conf_dir
 
 pytestmark = pytest.mark.slow
 ROOT = Path(automl.__file__).parents[1]
+PLUGIN_PATH = ROOT / "automl" / "api" / "hydra_sweeper" / "plugin_path"
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +57,34 @@ def test_it_holds_every_file_of_conf(installed: Path) -> None:
 
 def test_it_holds_every_module_and_no_test(installed: Path) -> None:
     package = ROOT / "automl"
-    ours = {path.relative_to(package) for path in package.rglob("*.py")}
+    found = [path for path in package.rglob("*.py") if not path.is_relative_to(PLUGIN_PATH)]
+    ours = {path.relative_to(package) for path in found}
     theirs = installed / "automl"
     assert {path.relative_to(theirs) for path in theirs.rglob("*.py")} == ours
     assert (theirs / "py.typed").exists(), "type checkers read the annotations"
     assert {path.name for path in installed.iterdir()} == {
         "automl",
+        "hydra_plugins",
         f"automl_sweep-{installed_version(installed)}.dist-info",
     }
+
+
+def test_its_metadata_say_what_an_index_shows(installed: Path) -> None:
+    (info,) = installed.glob("*.dist-info")
+    text = (info / "METADATA").read_text("utf-8")
+    fields = email.message_from_string(text)
+    assert fields["License-Expression"] == "Apache-2.0"
+    assert fields.get_all("License-File") == ["LICENSE"]
+    licence = (info / "licenses" / "LICENSE").read_text("utf-8")
+    assert licence == (ROOT / "LICENSE").read_text("utf-8")
+    assert fields["Requires-Python"] == ">=3.11"
+    assert fields["Author"] == "The automl-sweep contributors"
+    assert "Typing :: Typed" in (fields.get_all("Classifier") or [])
+    assert fields["Keywords"]
+    description = str(fields.get_payload())
+    assert description.startswith("# automl-sweep")
+    links = re.findall(r"\]\(([^)]*)\)", description)
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 def installed_version(installed: Path) -> str:
@@ -88,3 +111,33 @@ def test_an_application_composes_it_from_any_folder(installed: Path, tmp_path: P
     )
     shown = run(installed, tmp_path, "-c", code)
     assert shown == f"{installed / 'automl' / '__init__.py'} studies\n"
+
+
+FIND = (
+    "from hydra.core.plugins import Plugins as P; print(*sorted(P.instance().class_name_to_class))"
+)
+SWEEPER = "hydra_plugins.automl_sweeper.AutomlSweeper"
+
+
+def test_hydra_finds_the_plugin(installed: Path, tmp_path: Path) -> None:
+    modules = [path.name for path in (installed / "hydra_plugins").glob("*.py")]
+    assert modules == ["automl_sweeper.py"], "and no __init__.py"
+    assert SWEEPER in run(installed, tmp_path, "-c", FIND).split()
+
+
+def test_hydra_finds_the_plugin_of_an_editable_install(tmp_path: Path) -> None:
+    build = f"from hatchling.build import build_editable; print(build_editable({str(tmp_path)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", build],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+    )
+    with zipfile.ZipFile(tmp_path / done.stdout.split()[-1]) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".pth"))
+        paths = archive.read(name).decode().split()
+        assert not [name for name in archive.namelist() if name.startswith("hydra_plugins")]
+    assert paths == [str(ROOT), str(PLUGIN_PATH)]
+    assert SWEEPER in run(PLUGIN_PATH, tmp_path, "-c", FIND).split()

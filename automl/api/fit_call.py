@@ -15,20 +15,24 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automl.api.pickled_function import function_name, part_settings
 from automl.api.python_values import lines_of, lines_of_settings, take_former
 from automl.api.study_handle import COMPOSE_LOCK, StudyHandle, compose_for_call
 from automl.api.sweep_call import run_composed_sweep, study_exists
 from automl.cli.base import find_studies_folder
+from automl.config.metrics import JUDGED_PREFIX
+from automl.config.study import metric_function_name
 from automl.errors import ConfigError
 from automl.record.output_file import open_output
 from automl.record.studies import read_study
 from automl.record.study_directory import make_study_name
 from automl.record.study_files import StudyFiles
+from automl.record.texts import Say, say_on_stdout
 from automl.record.winner_file import winner_file
-from automl.trial import trial_name
+from automl.tracking.long_step import WORTH_SAYING_SECONDS, long_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from automl.data.scoring.evaluation import EvaluationRows
     from automl.data.tables.frames import Frame
@@ -37,6 +41,10 @@ if TYPE_CHECKING:
 OWN_ROWS = 2_000
 """Number of the study's own rows that `explain` uses without a `frame`. The loss on so many rows is
 good to a few hundredths; on more rows an ensemble takes minutes."""
+OWN_ROWS_NOTE = (
+    "these rows trained or chose the model, so that columns may look more important than they are; "
+    "explain(frame, y) takes others"
+)
 
 
 def fit(
@@ -45,7 +53,7 @@ def fit(
     *,
     timeout: float | str | None = None,
     n_trials: int | None = None,
-    metric: str | None = None,
+    metric: str | Callable[[Any, Any], float] | None = None,
     direction: str | None = None,
     seed: int | None = None,
     epochs: int | None = None,
@@ -63,7 +71,9 @@ def fit(
     `n_trials` (20), or as many as there is time for: `timeout` is seconds, or a text such as
     "10min". All rows train and judge: a trial trains folds, and its value is out-of-fold. A table
     of more than 20,000 rows judges a trial by a tenth of them. `metric` names the optimised value,
-    such as "val_auc" or "val_r2" (val_loss); the arguments after it are those of `automl.sweep`.
+    such as "val_auc" or "val_r2" (val_loss), or is a function `my_cost(y_true, y_predicted)`, of
+    which small values are good unless `direction="maximize"`; the arguments after it are those of
+    `automl.sweep`.
     All other settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as
     a dict, `{"model.families": ["trees"]}`. With `verbose=False` nothing is printed.
 
@@ -81,6 +91,9 @@ def fit(
     }
     arguments = take_former(fit, arguments, others)
     study_name, typed_overrides = name or make_study_name(), lines_of(overrides)
+    function = None
+    if callable(metric):
+        function, arguments["metric"] = metric, None
     with COMPOSE_LOCK:
         folder = find_studies_folder(typed_overrides) / study_name
     with _remove_unused_folder(folder):
@@ -94,12 +107,23 @@ def fit(
                     settings["study.n_trials"] = n_trials
                 if not exists:
                     settings["data"] = "csv"
+                settings |= {} if function is None else metric_settings(function)
                 lines = [*lines_of(settings), *lines_of_settings(arguments), *typed_overrides]
                 composed = compose_for_call("resume" if exists else "sweep", lines)
             study = run_composed_sweep(
-                composed, resume=exists, called_seconds=called_seconds, verbose=verbose
+                composed, function, resume=exists, called_seconds=called_seconds, verbose=verbose
             )
             return FittedStudy(study.path)
+
+
+def metric_settings(function: Callable[[Any, Any], float]) -> dict[str, Any]:
+    """Return the settings of a study whose metric is this function."""
+    name = function_name(function)
+    return {
+        "study.metric": f"{JUDGED_PREFIX}{metric_function_name(name)}",
+        "study.metric_function": name,
+        "study.metric_parts": part_settings(function),
+    }
 
 
 @contextlib.contextmanager
@@ -139,6 +163,15 @@ def _path_of(table: Any, folder: Path) -> Path:
     return write_frame(table, folder)
 
 
+def explain_aloud(
+    model: Predictor, frame: Any, y: Any, *, timeout: float | None, verbose: bool
+) -> Frame:
+    """Return what `model.explain` does. A call that takes long says how far it is."""
+    say: Say = say_on_stdout if verbose else str
+    with long_step("shuffling columns", say, silent_seconds=WORTH_SAYING_SECONDS) as step:
+        return model.explain(frame, y, timeout=timeout, on_progress=step.at)
+
+
 class FittedStudy(StudyHandle):
     """A study of a table, with its best model: the refit on all rows, the ensemble, or the best
     trial's model. `automl.fit` returns it."""
@@ -163,21 +196,38 @@ class FittedStudy(StudyHandle):
         numbers."""
         return self.model.predict_probabilities(frame)
 
-    def explain(self, frame: Frame | None = None, y: Any = None) -> Frame:
+    predict_proba = predict_probabilities
+    """The name of it in scikit-learn and AutoGluon."""
+
+    def explain(
+        self,
+        frame: Frame | None = None,
+        y: Any = None,
+        *,
+        timeout: float | None = 20.0,
+        verbose: bool = True,
+    ) -> Frame:
         """Return how much each column matters, as the model's own `explain` does (`automl.load`).
+
+        It takes about `timeout` seconds at most; None takes all rows, five times. What takes more
+        than some seconds says how far it is, except with `verbose=False`.
 
         Without a `frame`, up to 2,000 of the study's own rows are used: its test part if it keeps
         one, else the rows that judged its trials. A model that was trained on these rows, such as a
-        refit or the model of another fold, makes columns look important that it only memorised.
+        refit or the model of another fold, makes columns look important that it only memorised, and
+        a line says so.
         """
-        if frame is not None:
-            return self.model.explain(frame, y)
-        if y is not None:
+        if frame is None and y is not None:
             raise ConfigError(
                 "explain(y=…): targets without their rows. Give both, explain(frame, y), or "
                 "neither, for the study's own rows."
             )
-        return self.model.explain(*self._own_rows().sample(OWN_ROWS))
+        if frame is None:
+            rows = self._own_rows()
+            frame, y = rows.sample(OWN_ROWS)
+            if verbose and (not rows.kind.unseen or StudyFiles(self.path).refit.exists()):
+                say_on_stdout(OWN_ROWS_NOTE)
+        return explain_aloud(self.model, frame, y, timeout=timeout, verbose=verbose)
 
     def _own_rows(self) -> EvaluationRows:
         from automl.data.scoring.evaluation import open_evaluation
@@ -185,42 +235,13 @@ class FittedStudy(StudyHandle):
         data = compose_for_call("evaluate", self._place_overrides()).config.data
         return open_evaluation(data, read_study(self.path).settings.get("data.test"))
 
+    def score(self, frame: Frame, y: Any = None) -> dict[str, float]:
+        """Return every metric of the task on these rows, as the model's own `score` does
+        (`automl.load`)."""
+        return self.model.score(frame, y)
+
     def save(self, path: str | PathLike[str]) -> Path:
         """Copy the model to a file that `automl.load` reads; returns where it is."""
         with open_output("path", path) as file, self._file.open("rb") as own:
             shutil.copyfileobj(own, file)
         return Path(path).expanduser()
-
-    def leaderboard(self) -> Frame:
-        """Return a pandas DataFrame of the trials that have a value, by number, the best first.
-
-        Its columns are `family`, `value` (of `study.metric`), `test` (the loss on rows that no
-        sweep saw, once `evaluate` has scored the trial), `seconds` in which the trial ran,
-        `rows_per_second` of prediction (only for trials that the ensemble was chosen from), and
-        `weight` in the ensemble.
-        """
-        from automl.data.tables.frames import frame_from_records
-
-        record = read_study(self.path)
-        ensemble = record.ensemble
-        unseen_evaluations = [event for event in record.evaluations if event.kind.unseen]
-        rows = [
-            {
-                "trial": trial.number,
-                "family": trial.params.get("family"),
-                "value": trial.value,
-                "test": _loss(unseen_evaluations, trial_name(trial.number)),
-                "seconds": None if trial.ended is None else trial.seconds,
-                "rows_per_second": ensemble and ensemble.rows_per_second.get(trial.number),
-                "weight": ensemble and ensemble.members.get(trial.number, 0.0),
-            }
-            for trial in record.ranking()
-        ]
-        columns = ("trial", "family", "value", "test", "seconds", "rows_per_second", "weight")
-        return frame_from_records(rows, columns, index="trial")
-
-
-def _loss(evaluations: Sequence[Any], name: str) -> float | None:
-    """Return the loss of the model `name` in the latest evaluation that has one."""
-    losses = [event.scores[name]["loss"].value for event in evaluations if name in event.scores]
-    return losses[-1] if losses else None

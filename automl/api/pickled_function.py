@@ -9,6 +9,7 @@ function cannot be pickled, and which part makes it large. Calling the function 
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import os
@@ -46,6 +47,11 @@ def function_parts(function: Callable[..., Any], apart: object = None) -> dict[s
     }
 
 
+def part_settings(function: Callable[..., Any], apart: object = None) -> list[str]:
+    """Return `NAME=DIGEST` for each part of a function, as a study's config stores them."""
+    return [f"{name}={digest}" for name, digest in function_parts(function, apart).items()]
+
+
 def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function takes with it besides its code, with names for people."""
     if isinstance(function, functools.partial):
@@ -67,6 +73,49 @@ def function_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     yield from ((f"closure {name}", _content(cell)) for name, cell in cells)
     names = function.__globals__
     yield from ((f"global {n}", names[n]) for n in _global_names(function.__code__) if n in names)
+
+
+def calls_suggest(function: Callable[..., Any]) -> bool:
+    """Return whether a function, or one of the user's own that it may call, calls `suggest_…` of
+    Optuna's trial. It may be of a notebook, so its code is read and not its source."""
+    known: set[int] = set()
+    waiting: list[object] = [function]
+    while waiting:
+        value = _unwrapped(waiting.pop())
+        if id(value) in known or not callable(value) or isinstance(value, type):
+            continue
+        known.add(id(value))
+        inner = innermost_function(value)
+        if inner is None or _is_installed(inner):
+            continue
+        if any(map(_suggests, _codes(inner.__code__))):
+            return True
+        waiting += [named for _, named in function_values(value)]
+    return False
+
+
+_SUGGESTIONS = frozenset(
+    f"suggest_{kind}"
+    for kind in ("float", "int", "categorical", "uniform", "loguniform", "discrete_uniform")
+)
+"""The methods by which an objective asks Optuna's trial for a param."""
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield code, and that of the functions within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _suggests(code: types.CodeType) -> bool:
+    if _SUGGESTIONS.isdisjoint(code.co_names):
+        return False
+    return any(
+        step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _SUGGESTIONS
+        for step in dis.get_instructions(code)
+    )
 
 
 def function_name(function: Callable[..., Any]) -> str:

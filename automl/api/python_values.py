@@ -14,10 +14,11 @@ from inspect import signature
 from pathlib import PurePath
 from typing import Any
 
+from automl.api.space_objects import entry_of_object
 from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import keys_named
 from automl.cli.schemas import register_space
-from automl.cli.short_words import SHORT_WORDS
+from automl.cli.short_words import SHORT_WORDS, WORDS_ELSEWHERE
 from automl.cli.space_overrides import is_call, override_text
 from automl.config.checks import parse_seconds
 from automl.errors import ConfigError
@@ -104,7 +105,8 @@ def refuse_unknown(call: Callable[..., Any], unknown: Mapping[str, object]) -> N
         parameter.name for parameter in arguments if parameter.kind is not parameter.VAR_KEYWORD
     ]
     for name, value in unknown.items():
-        remedy = closest_word(name, known)
+        word = WORDS_ELSEWHERE.get(name)
+        remedy = f" Did you mean {word}?" if word in known else closest_word(name, known)
         if not remedy and (keys := keys_named(name)):
             remedy = f" It is a setting: overrides={{{keys[0]!r}: {value!r}}}."
         elif not remedy and "space" in known:
@@ -135,11 +137,13 @@ def store_space(space: Mapping[str, Any]) -> str:
 def entry_of(key: str, value: object) -> Any:
     """Return one entry of a space as a mapping or a single value.
 
-    A tuple of two numbers and a `range` are ranges; other sequences are choices. Raises
-    ConfigError.
+    A tuple of two numbers and a `range` are ranges, other sequences are choices, and distributions
+    of Optuna and Ray Tune are what they say. Raises ConfigError.
     """
     if isinstance(value, range):
         return _from_range(key, value)
+    if (entry := entry_of_object(key, value)) is not None:
+        return entry
     plain = _plain(key, value)
     if isinstance(value, tuple):
         numbers = [isinstance(item, int | float) and not isinstance(item, bool) for item in plain]

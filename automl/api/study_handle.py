@@ -19,13 +19,18 @@ from automl.api.python_values import lines_of, store_space, which_text
 from automl.cli.arguments import make_command_line
 from automl.cli.command_steps import compose_or_join
 from automl.cli.compose import ComposedConfig
-from automl.config import StudyConfig
-from automl.config.command_arguments import AskArguments, EvaluateArguments, TellArguments
+from automl.cli.optuna_begin import begin_with_optuna
+from automl.config import StudyConfig, check_setting
+from automl.config.command_arguments import (
+    AskArguments,
+    EvaluateArguments,
+    TellArguments,
+    TrialColumns,
+)
 from automl.config.which_models import parse_which
 from automl.errors import AutoMLError
 from automl.record.studies import is_at_work, read_study
 from automl.record.study_files import BEST_CHECKPOINT_FILE, StudyFiles
-from automl.record.trial_record import TRIAL_COLUMNS, trial_row
 from automl.record.winner_file import winner_file
 from automl.trial import CheckpointKind, Params
 
@@ -34,8 +39,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from automl.data.tables.frames import Frame
-    from automl.report.fragment import StudyPicture
-    from automl.report.study_data import StudyData
+    from automl.report_page.fragment import ReportPath, StudyPicture
+    from automl.report_page.study_data import StudyData
 
 COMPOSE_LOCK = threading.RLock()
 """Lock held while Hydra composes: Hydra has one state for a whole process."""
@@ -48,7 +53,8 @@ def compose_for_call(
     settings that a Hydra application composed. Raises ConfigError."""
     _silence_tqdm()
     with COMPOSE_LOCK:
-        return compose_or_join(make_command_line(command, overrides), application)
+        line = begin_with_optuna(make_command_line(command, overrides))
+        return compose_or_join(line, application)
 
 
 def _silence_tqdm() -> None:
@@ -62,8 +68,11 @@ class BestTrial:
     """The trial that ended with the best value."""
 
     number: int
+    """Number of the trial in the study, from 0."""
     params: Params
+    """The params that the sampler proposed for it."""
     value: float
+    """The value of the study's metric."""
     path: Path | None
     """The trial's `best.pt`; None if the trial wrote no checkpoint."""
 
@@ -98,7 +107,9 @@ class OutsideTrial:
     """A trial that `ask` has given out, for an experiment that no sweep runs."""
 
     number: int
+    """Number of the trial, by which `tell` names it."""
     params: Params
+    """The params to try."""
     lease_until: float
     """Time from which somebody else may get the trial, if nothing is told of it before (Unix
     seconds)."""
@@ -115,6 +126,7 @@ class StudyHandle:
 
     @property
     def name(self) -> str:
+        """Return the study's name."""
         return self.path.name
 
     @property
@@ -146,14 +158,35 @@ class StudyHandle:
         study = StudyConfig(name=self.name, dir=str(self.path.parent))
         return _load_model(find_model_file(study, parse_which(text)), build)
 
-    def trials(self) -> Frame:
+    def leaderboard(self) -> Frame:
+        """Return a pandas DataFrame of the models, the refit and the ensemble first, then the
+        trials that have a value, the best first, and the baseline at the end.
+
+        Its index is `refit`, `ensemble`, the number of a trial, or the baseline's name. Its columns
+        are `family`, `value` (of `study.metric`), the main metrics on the same rows (`loss`,
+        `error`, `auc`, `rmse`, where they are known), `test` (`study.metric` on rows that no sweep
+        saw, once `evaluate` has scored the model), `seconds` in which the trial ran,
+        `rows_per_second` of prediction (only for models that the ensemble was chosen from),
+        `size_bytes` of the file, and `weight` in the ensemble.
+        """
+        from automl.data.tables.trials_frame import leaderboard_frame
+
+        return leaderboard_frame(self.path)
+
+    def trials(self, columns: str = "automl") -> Frame:
         """Return a pandas DataFrame of all trials so far, by number: `state`, `value`,
         `params.NAME`, `tags.NAME`, `best_step`, `n_reports`, `started` and `ended` (UTC),
-        `seconds` in which the trial ran, `device`, and `cause` if the trial did not finish."""
-        from automl.data.tables.frames import frame_from_records
+        `seconds` in which the trial ran, `device`, and `cause` if the trial did not finish.
 
-        rows = [trial_row(trial) for trial in read_study(self.path).trials.values()]
-        return frame_from_records(rows, TRIAL_COLUMNS, index="trial")
+        With `columns="optuna"` it is as Optuna's `trials_dataframe`: `number`, `value`,
+        `datetime_start`, `params_NAME`, `user_attrs_NAME`, `state` and others.
+        """
+        from automl.data.tables.trials_frame import trials_frame
+
+        is_known = columns in TrialColumns.__members__
+        check_setting(is_known, "columns", columns, "must be automl or optuna.")
+        frame = trials_frame(read_study(self.path), TrialColumns[columns])
+        return frame.reset_index() if columns == TrialColumns.optuna.name else frame
 
     def evaluate(
         self,
@@ -190,11 +223,13 @@ class StudyHandle:
         columns = ["metric", "model"]
         return frame_from_records(score_records(event), columns, index=columns)
 
-    def report(self) -> Path:
-        """Write the study's page `report.html` and return its path. Raises AutoMLError."""
+    def report(self) -> ReportPath:
+        """Write the study's page `report.html` and return its path, which a notebook shows as the
+        page. Raises AutoMLError."""
+        from automl.report_page.fragment import ReportPath
         from automl.running.features.report_page import make_report
 
-        return make_report(self.path, is_running=is_at_work(self.path) is True)
+        return ReportPath(make_report(self.path, is_running=is_at_work(self.path) is True))
 
     def ask(self, n: int = 1, *, lease_seconds: float | None = 86_400.0) -> list[OutsideTrial]:
         """Return `n` trials to try elsewhere, which the study counts as its own from now on; fewer
@@ -263,16 +298,16 @@ class StudyHandle:
 
     def plot(self, name: str) -> StudyPicture:
         """Return a picture of the report, which a notebook shows as the value of a cell:
-        `progress`, `importances`, `path`, `parallel`, `curves` or `timeline`.
+        `progress`, `importances`, `path`, `parallel`, `curves`, `timeline` or `front`.
 
         Raises ConfigError for another name.
         """
-        from automl.report.fragment import study_picture
+        from automl.report_page.fragment import study_picture
 
         return study_picture(self._report_data(), name)
 
     def _repr_html_(self) -> str:
-        from automl.report.fragment import summary_fragment
+        from automl.report_page.fragment import summary_fragment
 
         return summary_fragment(self._report_data())
 

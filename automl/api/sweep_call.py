@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from automl.api.pickled_function import (
+    calls_suggest,
     function_file,
     function_name,
-    function_parts,
+    part_settings,
     pickle_function,
     pickle_size_notes,
 )
@@ -40,12 +43,14 @@ from automl.objectives.function_call import CalledFunction
 from automl.record.signal_receiver import INTERRUPTED_CODE, TERMINATED_CODE, StopSignal
 from automl.record.studies import study_names
 from automl.record.study_directory import make_study_name
+from automl.search.optuna_address import ADDRESS_FORMS, parse_optuna_source
 
 
 def sweep(
     train: Callable[..., Any] | str | Mapping[Any, Any],
     space: Mapping[str, Any] | None = None,
     *,
+    from_: str | PathLike[str] | None = None,
     config: Mapping[Any, Any] | None = None,
     n_trials: int | None = None,
     timeout: float | str | None = None,
@@ -64,13 +69,16 @@ def sweep(
     """Search `space` for the params with which `train` is best, in up to `n_trials` trials.
 
     `train` is any callable that takes the trial, params by name, or both (a lambda, a closure, a
-    method, a function of a notebook or of a script); or the text that `train=` has on a line:
-    "my.py:train", "python main.py".
+    method, a function of a notebook or of a script); an objective written for Optuna, which needs
+    no space; or the text that `train=` has on a line: "my.py:train", "python main.py".
 
     `space` has an entry per param. A range is a text as on a line, a tuple of two numbers, or a
     dict: `{"lr": "log:1e-4..1e-1", "depth": (2, 8), "decay": {"low": 0, "high": 1}}`, both ends
     included. A list is choices, `{"width": [8, 32]}`, and a single value is fixed. The values are
     taken as they are; a param whose name is no Python name is in `trial.params`.
+
+    `from_` is the address of a study that Optuna made, "old.db:NAME" or
+    "sqlite:///old.db:NAME": a new study begins with its trials, by its space and direction.
 
     `n_trials` counts the study's trials in all (20), and `timeout` ends the sweep: seconds, or a
     text such as "10min" or "1h30min". `seed` seeds what is drawn (0).
@@ -113,21 +121,26 @@ def sweep(
     function, application = _function_and_config(train, config)
     objective = [] if function is None else _objective_overrides(function, application)
     if isinstance(train, str):
-        objective = [f"train={override_text(train)}"]
+        objective = lines_of({"train": train})  # a `${…}` in it is the program's own
     with COMPOSE_LOCK:
         if application is not None:
             name = name or application_study_name(application)
         exists = application is None and name is not None and study_exists(name, typed_overrides)
         needs_space = application is None and not exists and space is None
-        if needs_space and not any(is_about_space(line) for line in typed_overrides):
+        needs_space = needs_space and not any(map(is_about_space, typed_overrides))
+        if needs_space and "objective.suggests=true" in objective:
+            objective.append("space=empty")
+        elif needs_space and from_ is None:
             raise ConfigError(
-                'automl.sweep: a new study needs a space, such as space={"lr": "log:1e-4..1e-1"}.'
+                'automl.sweep: a new study needs a space, such as space={"lr": "log:1e-4..1e-1"}; '
+                "only an objective written for Optuna, which calls trial.suggest_…, needs none."
             )
         lines = [
             f"study.name={override_text(name or make_study_name())}",
             *lines_of_settings(arguments),
         ]
         lines += [] if space is None else [store_space(space)]
+        lines += [] if from_ is None or exists else [_from_word(from_)]
         composed = compose_for_call(
             "resume" if exists else "sweep", [*lines, *typed_overrides, *objective], application
         )
@@ -139,6 +152,16 @@ def sweep(
         called_seconds=called_seconds,
         verbose=verbose,
     )
+
+
+def _from_word(address: str | PathLike[str]) -> str:
+    """Return the word by which a study begins with one of Optuna's. Raises ConfigError."""
+    text = os.fspath(address)
+    if parse_optuna_source(text) is None:
+        raise ConfigError(
+            f"from_={text!r}: must be the address of a study of Optuna's: {ADDRESS_FORMS}."
+        )
+    return f"from={text}"
 
 
 def _function_and_config(
@@ -183,8 +206,11 @@ def run_composed_sweep(
     changed: bool = False,
     called_seconds: float | None = None,
     verbose: bool = True,
+    from_python: bool = True,
 ) -> StudyHandle:
-    """Run the sweep to its end; its time counts from `called_seconds` (monotonic).
+    """Run the sweep to its end; its time counts from `called_seconds` (monotonic). `function` is
+    the objective, or the metric of a table. `from_python`: the same call resumes it, and no command
+    does.
 
     Raises what `sweep` does.
     """
@@ -192,7 +218,11 @@ def run_composed_sweep(
     assert config.study.name is not None, "given above"
     inline = config.execution.kind is ExecutionKind.inline
     called = (
-        None if function is None else _called_function(function, inline=inline, changed=changed)
+        None
+        if function is None
+        else _called_function(
+            function, inline=inline and not config.study.metric_parts, changed=changed
+        )
     )
     from automl.commands.sweep import load_and_run_sweep
 
@@ -204,7 +234,7 @@ def run_composed_sweep(
                 composed.stored_config,
                 resume=resume,
                 called=called,
-                from_python=True,
+                from_python=from_python,
                 called_seconds=called_seconds,
             )
     except StopSignal as stopped:
@@ -231,8 +261,10 @@ def _called_function(train: Callable[..., Any], *, inline: bool, changed: bool) 
 
 def _objective_overrides(train: Callable[..., Any], application: object | None) -> list[str]:
     # A function that holds the application's config holds these settings, too.
-    parts = [f"{name}={digest}" for name, digest in function_parts(train, application).items()]
+    parts = part_settings(train, application)
+    asks = ["objective.suggests=true"] if calls_suggest(train) else []
     return [
+        *asks,
         "objective.kind=called",
         f"objective.target={override_text(function_name(train))}",
         f"objective.file={override_text(function_file(train))}",

@@ -128,5 +128,5 @@ def _message(error: BaseException) -> str:
     file = "" if error.filename is None else f"{error.filename}: "
     return (
         f"{file}{error.strerror or error}. Mend that and give the command again; AUTOML_DEBUG=1 "
-        "shows where it was met."
+        "shows where it was met, and `automl doctor` what is wrong here."
     )

@@ -21,7 +21,7 @@ from automl.cli.command_registry import (
     DEFAULT_COMMAND,
     LISTED_COMMANDS,
     MULTIRUN,
-    closest_word,
+    command_meant,
 )
 from automl.cli.short_words import expand_short_words, name_bare_words
 from automl.config import STUDY_NAME_PATTERN, StudyConfig
@@ -186,7 +186,7 @@ def _split_command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
                 f"goes on with it, automl status {word} shows it."
             )
         raise ConfigError(
-            f"{word}: there is no such command.{closest_word(word, COMMANDS)} "
+            f"{word}: there is no such command.{command_meant(word)} "
             f"Commands: {', '.join(LISTED_COMMANDS)}. Settings are written key=value."
         )
     return word, argv[1:]

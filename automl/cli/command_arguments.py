@@ -42,26 +42,50 @@ def choose_entry(command: str, words: Sequence[str]) -> tuple[str, list[str]]:
         if not marked or (entry == "clone" and not _is_name(marked[-1].partition("=")[2])):
             continue
         others = [word for word in words if word not in marked]
-        if entry == "register":
-            return entry, others
-        if entry == "clone":
-            named = [word.replace("study.name=", "name=", 1) for word in others]
-            start = [] if any(word.startswith("start=") for word in named) else ["start=true"]
-            return entry, [marked[-1].replace(mark, "study.name=", 1), *named, *start]
-        if changes := [word for word in others if not word.startswith(_PLACE_WORDS)]:
-            raise ConfigError(
-                f"{marked[-1]} {' '.join(changes)}: edit gives a study another name, or changes "
-                "its settings: give two lines."
-            )
-        return entry, list(words)
+        words_of = _WORDS_OF_ENTRY.get(entry)
+        return entry, list(words) if words_of is None else words_of(marked[-1], others)
     return command, list(words)
+
+
+def _words_of_clone(marked: str, others: Sequence[str]) -> list[str]:
+    named = [word.replace("study.name=", "name=", 1) for word in others]
+    start = [] if any(word.startswith("start=") for word in named) else ["start=true"]
+    return [f"study.name={marked.partition('=')[2]}", *named, *start]
+
+
+def _words_of_rename(marked: str, others: Sequence[str]) -> list[str]:
+    if changes := [word for word in others if not word.startswith(_PLACE_WORDS)]:
+        raise ConfigError(
+            f"{marked} {' '.join(changes)}: edit gives a study another name, or changes its "
+            "settings: give two lines."
+        )
+    return [*others, marked]
+
+
+def _words_of_register(marked: str, others: Sequence[str]) -> list[str]:
+    return list(others)
+
+
+_WORDS_OF_ENTRY = {
+    "clone": _words_of_clone,
+    "register": _words_of_register,
+    "rename": _words_of_rename,
+}
+"""Makes the words of an entry, by its name, of the word that leads to it and the others. All other
+entries take the words as they are."""
 
 
 def _is_name(text: str) -> bool:
     """Return whether a text may name a study of ours, and is no address of one of Optuna's, such as
-    `old.db`."""
+    `old.db`, and no sweep configuration of W&B, such as `sweep.yaml`."""
     plain = text.strip("'\"")
-    return bool(STUDY_NAME_PATTERN.fullmatch(plain)) and parse_optuna_source(plain) is None
+    is_foreign = parse_optuna_source(plain) is not None or is_wandb_file(plain)
+    return bool(STUDY_NAME_PATTERN.fullmatch(plain)) and not is_foreign
+
+
+def is_wandb_file(text: str) -> bool:
+    """Return whether the text of `from=` is a file with a sweep configuration of W&B."""
+    return text.endswith((".yaml", ".yml", ".json"))
 
 
 def commands_with_argument(word: str) -> list[str]:

@@ -107,9 +107,12 @@ class Command:
     examples: tuple[str, ...] = ()
     """Lines that help shows, without the program's name."""
     page: str = ""
-    """The manual of the command, in `automl/commands/`."""
+    """The manual of the command, as seen from the root of the repository."""
     written_now: str = ""
     """What is written today in place of this older name, which help and completion leave out."""
+    is_support: bool = False
+    """Whether it is for reports of problems alone: messages and the last line of help name it, and
+    the lists of commands leave it out."""
     other_entries: Mapping[str, str] = field(default_factory=dict)
     """The entries of the table that run the command where the line has a certain word
     (`format=registry`), or a word that begins so (`from=`)."""
@@ -134,7 +137,7 @@ _ALL = (
         bare_words=(),
         arguments=arguments.SweepArguments,
         other_entries={"from=": "clone"},
-        page="sweep.md",
+        page="docs/how-to/go-on.md",
         examples=(
             "table=houses.csv target=price timeout=10min",
             "train=my.py:train space.lr=log:1e-4..1e-1 n_trials=50",
@@ -148,7 +151,7 @@ _ALL = (
         StoredPart.WHOLE,
         asks_sweeps=True,
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
-        page="sweep.md",
+        page="docs/how-to/go-on.md",
         examples=(
             "resume prices",
             "resume prices n_trials=100",
@@ -159,7 +162,7 @@ _ALL = (
         "show a study so far (default: the newest, and the others below)",
         CommandGroup.look,
         arguments=arguments.StatusArguments,
-        page="looking.md",
+        page="docs/how-to/look.md",
         examples=(
             "status",
             "status prices trial=7",
@@ -172,12 +175,24 @@ _ALL = (
         arguments=arguments.ReportArguments,
         bare_words=("study.name", "studies"),
         has_many_words=True,
-        page="report.md",
+        other_entries={"from=": "report_optuna"},
+        page="docs/how-to/report.md",
         examples=(
             "report prices",
             "report prices prices-2",
             "report prices to=trials.csv",
+            "report from=old.db:prices",
+            "report prices watch=true",
         ),
+    ),
+    Command(
+        "report_optuna",
+        "write one HTML page on a study of Optuna's",
+        CommandGroup.look,
+        file="report",
+        arguments=arguments.OptunaReportArguments,
+        bare_words=(),
+        written_now="report from=ADDRESS",
     ),
     Command(
         "compare",
@@ -202,7 +217,7 @@ _ALL = (
         StoredPart.WHOLE,
         StudyChoice.NAMED_IF_ANY,
         arguments=arguments.PlanArguments,
-        page="measuring.md",
+        page="docs/how-to/plan.md",
         examples=(
             "plan table=houses.csv target=price",
             "plan prices measure=true",
@@ -214,7 +229,7 @@ _ALL = (
         CommandGroup.look,
         arguments=arguments.DevicesArguments,
         bare_words=(),
-        page="looking.md",
+        page="docs/how-to/look.md",
         examples=(
             "devices",
             "devices --json",
@@ -242,7 +257,7 @@ _ALL = (
         CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.EvaluateArguments,
-        page="models.md",
+        page="docs/how-to/evaluate.md",
         examples=(
             "evaluate prices",
             "evaluate prices which=refit,ensemble,7",
@@ -261,7 +276,7 @@ _ALL = (
         CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.RefitArguments,
-        page="refit.md",
+        page="docs/how-to/refit.md",
         examples=(
             "refit prices",
             "refit prices rows=all seeds=5",
@@ -274,7 +289,7 @@ _ALL = (
         StoredPart.TRACKING,
         StudyChoice.NEWEST_IF_ANY,
         arguments=arguments.UIArguments,
-        page="mlflow.md",
+        page="docs/how-to/mlflow.md",
         examples=(
             "ui",
             "ui prices port=5001",
@@ -286,10 +301,10 @@ _ALL = (
         CommandGroup.keep,
         StoredPart.STORES,
         StudyChoice.NEWEST,
-        page="mlflow.md",
+        page="docs/how-to/mlflow.md",
         examples=(
             "sync prices",
-            "sync study.dir=/data/studies",
+            "sync prices study.dir=/data/studies",
         ),
     ),
     Command(
@@ -299,7 +314,7 @@ _ALL = (
         StoredPart.WHOLE,
         arguments=arguments.ExportArguments,
         other_entries={"format=registry": "register"},
-        page="export.md",
+        page="docs/how-to/export.md",
         examples=(
             "export prices",
             "export prices format=registry as=house-prices",
@@ -312,7 +327,7 @@ _ALL = (
         StoredPart.WHOLE,
         arguments=arguments.PredictArguments,
         bare_words=("study.name", "table"),
-        page="models.md",
+        page="docs/how-to/predict.md",
         examples=(
             "predict prices rows.csv to=scores.csv",
             "predict prices rows.csv to=scores.parquet which=ensemble",
@@ -332,7 +347,7 @@ _ALL = (
         CommandGroup.use,
         StoredPart.WHOLE,
         arguments=arguments.ReleaseArguments,
-        page="production.md",
+        page="docs/how-to/release.md",
         examples=(
             "release prices",
             "release prices as=house-prices rows=all",
@@ -347,7 +362,7 @@ _ALL = (
         stored_settings=StoredSettingsNeed.BEFORE_LINE,
         arguments=arguments.EditArguments,
         other_entries={"name=": "rename"},
-        page="steering.md",
+        page="docs/how-to/edit.md",
         examples=(
             "edit prices space.lr=log:1e-3..1",
             "edit prices undo=true",
@@ -362,7 +377,7 @@ _ALL = (
         asks_sweeps=True,
         file="steering",
         arguments=arguments.EnqueueArguments,
-        page="steering.md",
+        page="docs/how-to/steer.md",
         examples=(
             "enqueue prices params='{lr: 0.01}'",
             "enqueue prices from=points.csv",
@@ -377,7 +392,7 @@ _ALL = (
         file="steering",
         asks_sweeps=True,
         arguments=arguments.StopArguments,
-        page="steering.md",
+        page="docs/how-to/steer.md",
         examples=(
             "stop prices trial=7",
             "stop prices",
@@ -391,7 +406,7 @@ _ALL = (
         StudyChoice.NEWEST,
         file="steering",
         asks_sweeps=True,
-        page="steering.md",
+        page="docs/how-to/steer.md",
         examples=(
             "pause prices",
             "resume prices",
@@ -407,7 +422,7 @@ _ALL = (
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
         if_new=("objective=outside",),
         arguments=arguments.AskArguments,
-        page="outside.md",
+        page="docs/how-to/outside.md",
         examples=(
             "ask lab space.temperature=20..90 metric=yield direction=maximize",
             "ask lab n=4",
@@ -421,7 +436,7 @@ _ALL = (
         file="steering",
         stored_settings=StoredSettingsNeed.IF_LINE_CHANGES,
         arguments=arguments.TellArguments,
-        page="outside.md",
+        page="docs/how-to/outside.md",
         examples=(
             "tell lab trial=7 value=0.3",
             "tell lab trial=8 state=failed reason='no power'",
@@ -452,7 +467,7 @@ _ALL = (
         StoredPart.STORES,
         file="upkeep",
         arguments=arguments.DeleteArguments,
-        page="upkeep.md",
+        page="docs/how-to/upkeep.md",
         examples=(
             "delete prices",
             "delete prices --yes",
@@ -464,7 +479,7 @@ _ALL = (
         CommandGroup.keep,
         file="archiving",
         arguments=arguments.ArchiveArguments,
-        page="upkeep.md",
+        page="docs/how-to/upkeep.md",
         examples=(
             "archive prices",
             "archive prices to=prices.tar.gz",
@@ -477,7 +492,7 @@ _ALL = (
         file="archiving",
         arguments=arguments.RestoreArguments,
         bare_words=("file",),
-        page="upkeep.md",
+        page="docs/how-to/upkeep.md",
         examples=(
             "restore prices.tar.gz",
             "restore prices.tar.gz study.name=prices-2",
@@ -490,17 +505,46 @@ _ALL = (
         bare_words=(),
         written_now="status",
     ),
+    Command(
+        "doctor",
+        "print versions, devices, disk and MLflow's store, what is wrong and its remedy",
+        CommandGroup.look,
+        bare_words=(),
+        is_support=True,
+        page="docs/how-to/doctor.md",
+        examples=("doctor", "doctor --json"),
+    ),
 )
 COMMANDS = {command.name: command for command in _ALL}
 """The commands by name, in the order of the help."""
-LISTED_COMMANDS = {name: command for name, command in COMMANDS.items() if not command.written_now}
-"""The commands without the older names of some."""
+LISTED_COMMANDS = {
+    name: command
+    for name, command in COMMANDS.items()
+    if not command.written_now and not command.is_support
+}
+"""The commands without the older names of some, and without `doctor`."""
 
 MULTIRUN = (
     "--multirun is not used here: one sweep runs all trials. Leave it out, name the values as the "
     "search space (space.lr='interval(1e-4,1e-1)' space.batch_size=32,64) and the number of trials "
     "(study.n_trials=50)."
 )
+
+
+_COMMANDS_ELSEWHERE = {
+    **dict.fromkeys(("fit", "train", "tune", "optimize", "search", "run"), "sweep"),
+    **dict.fromkeys(("leaderboard", "results", "best"), "status NAME trials=all, or report NAME"),
+    **dict.fromkeys(("score", "test"), "evaluate"),
+    **dict.fromkeys(("serve", "deploy"), "release"),
+    **dict.fromkeys(("dashboard", "mlflow"), "ui"),
+}
+"""Words that other tools have for our commands."""
+
+
+def command_meant(word: str) -> str:
+    """Return ` Did you mean …?` for a word that is no command, or an empty text."""
+    meant = _COMMANDS_ELSEWHERE.get(word)
+    return f" Did you mean {meant}?" if meant else closest_word(word, COMMANDS)
 
 
 def closest_word(word: str, options: Iterable[str]) -> str:

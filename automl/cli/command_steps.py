@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from automl.cli.arguments import CommandLine
 from automl.cli.command_registry import COMMANDS, StoredSettingsNeed
 from automl.cli.optuna_begin import begin_with_optuna
+from automl.cli.wandb_begin import begin_with_wandb
 from automl.commands.command_call import CommandCall, StoredSettings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run_command(line: CommandLine) -> int:
     command = COMMANDS[line.command]
     json_output = machine_output() if line.json else contextlib.nullcontext()
     with json_output as output:
-        line = begin_with_optuna(line)
+        line = begin_with_wandb(begin_with_optuna(line))
         stored = _stored_settings(line)
         composed = compose_or_join(line)
         run = command.load()

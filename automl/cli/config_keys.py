@@ -16,7 +16,7 @@ from typing import get_type_hints
 
 from automl.cli.command_arguments import commands_with_argument
 from automl.cli.command_registry import closest_word, conf_dir
-from automl.cli.short_words import SHORT_BY_KEY, SHORT_WORDS
+from automl.cli.short_words import SHORT_BY_KEY, SHORT_WORDS, WORDS_ELSEWHERE
 from automl.config import Config, ModelConfig, PrunerConfig, SamplerConfig
 from automl.config.checks import setting_names
 from automl.errors import ConfigError
@@ -206,7 +206,10 @@ def keys_meant(name: str) -> list[str]:
     in it."""
     if name in all_config_keys():
         return [name]
-    return [SHORT_WORDS[name]] if name in SHORT_WORDS else [*keys_named(name)]
+    if name not in SHORT_WORDS and (keys := keys_named(name)):
+        return [*keys]
+    word = WORDS_ELSEWHERE.get(name, name)
+    return [SHORT_WORDS[word]] if word in SHORT_WORDS else []
 
 
 def _similar(name: str) -> list[str]:

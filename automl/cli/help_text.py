@@ -78,7 +78,7 @@ The same in Hydra's notation, in quotes, for those who come from hydra-optuna-sw
   'space.depth=range(2,9)'                   whole numbers 2 to 8, without the 9
   'space={lr: {low: 1e-4, high: 1e-1, log: true}, width: {choices: [16, 64]}}'   the whole space
 
-Manual: conf/README.md
+Manual: docs/how-to/space.md
 """
 
 OPTIONS = """\
@@ -106,6 +106,7 @@ def help_text(topic: str = "", config_dir: str | None = None) -> str:
     if not topic:
         return f"{FIRST_WEEK}\n{_group_lines()}More       automl help {'|'.join(TOPICS)}\n" + (
             "           automl COMMAND --help\n"
+            "Trouble    automl doctor      what is wrong with the installation or the machine\n"
         )
     if topic in COMMANDS:
         return _command_help(COMMANDS[topic])
@@ -150,7 +151,7 @@ def _command_help(command: Command) -> str:
     if command.examples:
         lines.append("\nExamples\n")
         lines += [f"  automl {example}\n" for example in command.examples]
-    page = f"automl/commands/{command.page}" if command.page else "automl/commands/README.md"
+    page = command.page or "docs/reference/commands.md"
     lines.append(f"\nSettings: automl help settings. Manual: {page}\n")
     return "".join(lines)
 
@@ -205,7 +206,7 @@ def _settings_help(config_dir: str | None) -> str:
         "Settings that some use (automl --cfg job prints all)\n" + "".join(_keys("some")),
         GROUPS + "".join(_groups(config_dir)),
         OPTIONS,
-        "Manual: conf/README.md\n",
+        "Manual: docs/how-to/settings.md\n",
     )
     return "\n".join(sections)
 

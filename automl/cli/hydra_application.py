@@ -3,8 +3,9 @@
 `defaults: [/sweep@automl]` in the application's config needs `conf/` on Hydra's search path and our
 schemas in its store: `register_configs` gives both, to programs that call it. A plugin that Hydra
 finds by itself would load our modules, and list our groups, in every Hydra program of the
-environment. The part that such an application composed becomes a config of its own, and is composed
-and checked again like the settings of `python -m automl`. Running it is left to `automl.sweep`.
+environment. (The plugin of `api/hydra_sweeper/` loads and lists a sweeper alone.) The part that an
+application composed becomes a config of its own, and is composed and checked again like the
+settings of `python -m automl`. Running it is left to `automl.sweep`.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from automl.cli.config_keys import (
 )
 from automl.cli.number_bounds import long_number_text
 from automl.cli.space_overrides import SPACE_FORMS_TEXT
+from automl.config.other_distributions import nearest_to_text
 from automl.errors import ConfigError
 from automl.record.study_files import LOGS_FOLDER, SWEEP_LOG
 from automl.record.texts import fit_line
@@ -141,6 +142,8 @@ def _unreadable(error: OverrideParseException) -> str:
     rule = reasons[1] if reasons[0].startswith("Error parsing") and len(reasons) > 1 else reasons[0]
     problem = f"{line}: cannot be read ({rule.split(': ', 1)[-1].strip()})"
     if key.lstrip("+").partition(".")[0] == "space":
+        if (nearest := nearest_to_text(value)) is not None:
+            return f"{line}: is no notation of a space; {nearest}."
         return f"{problem}; {SPACE_FORMS_TEXT}."
     quoted = value.replace("'", "\\'")
     return (

@@ -20,7 +20,7 @@ from automl.config import Config
 from automl.config.checks import NONE_WORDS
 from automl.errors import ConfigError
 
-_AUTO_KEYS = frozenset(
+AUTO_KEYS = frozenset(
     (
         *("study.name", "study.n_trials", "study.direction"),
         *("data.validation_fraction", "data.rules", "training.epochs", "tracking.uri"),
@@ -65,7 +65,7 @@ def _read(word: str) -> str:
         return f"{before}none" if has_none else word
     kinds = {kind for hint in hints for kind in get_args(hint)}
     is_open = NoneType in kinds and not (bool in kinds and value == "false")
-    is_auto = key in _AUTO_KEYS
+    is_auto = key in AUTO_KEYS
     if value == "auto" if is_auto else is_open and value in NONE_WORDS:
         return f"{before}null"
     if value == "null" or not is_open:
@@ -99,7 +99,7 @@ def write_open_values(text: str, package: str | None = None) -> str:
             keys = [*(package or "").split("."), *(key for _, key in path)]
             key = ".".join(filter(None, keys))
             if match[3] == "null" and key.count(".") == 1 and not key.startswith("space."):
-                line = line.removesuffix("null") + ("auto" if key in _AUTO_KEYS else "none")
+                line = line.removesuffix("null") + ("auto" if key in AUTO_KEYS else "none")
         lines.append(line)
     return "\n".join(lines)
 

@@ -148,6 +148,8 @@ def asks_by_suggest(target: str) -> bool:
 
 
 def _source_files(place: str) -> Iterator[Path]:
+    if not place:  # a function that was given to `automl.sweep` has a name alone
+        return
     if place.endswith(".py"):
         yield Path(place).expanduser()
         return

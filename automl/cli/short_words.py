@@ -32,6 +32,16 @@ SHORT_WORDS: Mapping[str, str] = {
     "name": "study.name",
 }
 """The short words, with the keys that they stand for."""
+WORDS_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("time_limit", "time_budget", "time_budget_s", "max_time"), "timeout"),
+    **dict.fromkeys(("num_trials", "max_trials", "n_iter", "num_samples"), "n_trials"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    **dict.fromkeys(("eval_metric", "scoring"), "metric"),
+    **dict.fromkeys(("label", "label_column"), "target"),
+    **dict.fromkeys(("train_data", "dataset"), "table"),
+    "max_epochs": "epochs",
+}
+"""Names that other tools have for what the short words say."""
 SHORT_BY_KEY = {key: word for word, key in SHORT_WORDS.items()}
 
 _STUDY = "study.name"

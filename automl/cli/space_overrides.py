@@ -37,6 +37,7 @@ from hydra.errors import HydraException
 
 from automl.cli.command_registry import closest_word
 from automl.cli.config_keys import all_config_keys
+from automl.config.other_distributions import nearest_to_text
 from automl.config.range_text import RANGE_FORMS_TEXT, parse_range
 from automl.errors import ConfigError
 
@@ -88,6 +89,8 @@ def _parse(name: str, text: str) -> object:
     """Return the range or the sweep that a string spells, else the string itself."""
     if "${" in text:
         return text
+    if (nearest := nearest_to_text(text)) is not None:
+        raise ConfigError(f"space.{name}={text}: is no notation of a space; {nearest}.")
     if not (is_call(text) or "," in text):
         found = parse_range(f"space.{name}", text)
         return text if found is None else found

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from automl.cli.config_keys import OPTIONS_BY_CLASS, SCHEMA_SUFFIX, config_keys
 from automl.cli.space_overrides import override_text
 from automl.config import LOSSES, Config
+from automl.config.checks import is_function_target
 from automl.config.data import stored_rules
 from automl.config.metrics import split_loss
 from automl.config.renamed import drop_arguments, rename_stored
@@ -144,6 +145,8 @@ _CODE = (
     "data.source",
     "training.loss",
 )
+_METRICS = ("study.metric", "study.metric_function")
+"""Settings that name code if they name a function."""
 _ADDRESSES = ("tracking.uri", "study.storage")
 _MAX_SHOWN = 300
 
@@ -201,6 +204,8 @@ def _leaves_or_runs(key: str, value: str) -> bool:
         return False
     if key in _ADDRESSES:  # the path of a file sends nothing elsewhere
         return "${" in value or not value.startswith("sqlite:///") or "?" in value
+    if key.partition("[")[0] in _METRICS:
+        return "${" in value or is_function_target(value)
     return "${" in value or (key in _CODE and split_loss(value)[0] not in LOSSES)
 
 

@@ -14,7 +14,7 @@ from automl.record.disk import write_atomically
 from automl.record.output_file import find_output
 from automl.record.studies import find_study
 from automl.record.texts import counted
-from automl.report.comparison import (
+from automl.report_page.comparison import (
     comparison_file,
     comparison_page,
     comparison_rows,
@@ -22,7 +22,7 @@ from automl.report.comparison import (
     setting_rows,
     split_comparable,
 )
-from automl.report.study_data import read_study_data
+from automl.report_page.study_data import read_study_data
 from automl.terminal.console import open_console
 from automl.terminal.machine_output import wants_answer, write_answer
 from automl.terminal.study_view import copy_note

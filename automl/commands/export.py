@@ -54,7 +54,7 @@ def run(call: CommandCall) -> int:
     with long_step(f"loading PyTorch and {choice.file.name}", console.say):
         model = open_model(config, choice)
         predictor = model.predictor
-        _check_format(config, arguments.format, predictor)
+        check_format(config, arguments.format, predictor)
         rows = raw_rows(config.data, N_ROWS)
     with TemporaryDirectory(prefix="automl-export-") as folder:
         fastest = None
@@ -87,7 +87,7 @@ def run(call: CommandCall) -> int:
     return 0 if fastest is None or not fastest.interrupted else INTERRUPTED
 
 
-def _check_format(config: Config, kind: ExportFormat, predictor: Predictor) -> None:
+def check_format(config: Config, kind: ExportFormat, predictor: Predictor) -> None:
     """Raise ConfigError for a format that the model does not have; it names the best trial that has
     it."""
     formats = predictor.export_formats

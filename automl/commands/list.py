@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from automl.commands.command_call import CommandCall
-from automl.config import UNLIMITED_N_TRIALS, StudyConfig
+from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.studies import no_study_text, study_names, unreadable_text
 from automl.record.texts import fit_line
@@ -131,7 +131,7 @@ def _answer(name: str, status: StudyStatus | str, now: float) -> dict[str, objec
         "name": name,
         "state": status.state,
         "counts": view.counts,
-        "n_trials": view.n_trials if view.n_trials < UNLIMITED_N_TRIALS else None,
+        "n_trials": view.n_wanted,
         "metric": view.metric,
         "best": view.best,
         "device_seconds": view.device_seconds,

@@ -2,8 +2,9 @@
 
 It takes the words of a sweep, or the name of a study, and prints what they compose to, how the
 columns of a table are taken, the memory that trials ask for, how many run at once, and how long
-they take. Nothing is written and no trial is started; with `measure=true` some steps of a small, a
-middle and a large trial are timed (`gain.py`).
+they take. Nothing is written. On a table, the first trial of each family trains for a short time
+(`running/trials/family_outlook.py`); with `measure=true` some steps of a small, a middle and a
+large trial are timed (`gain.py`).
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ from dataclasses import asdict
 from typing import Any
 
 from automl.admission.refusals import gib_text
+from automl.admission.requests import RequestMaker
 from automl.commands.command_call import CommandCall
 from automl.commands.gain import print_gain_report, sizes_to_time
-from automl.config import UNLIMITED_N_TRIALS, Config, ObjectiveKind
+from automl.config import UNLIMITED_N_TRIALS, Config, DataKind, ObjectiveKind
 from automl.config.command_arguments import PlanArguments
 from automl.config.range_text import entry_text
 from automl.devices.device_reader import open_device_reader, take_reading
 from automl.devices.device_reading import DeviceReading
 from automl.devices.memory_promises import open_promises
 from automl.errors import AutoMLError
+from automl.execution.worker_process import preload_fork_server
 from automl.models.family import family_name
 from automl.record.secrets import mask_urls
 from automl.record.studies import read_study, study_path
 from automl.record.study_record import StudyRecord
 from automl.record.texts import counted, duration_text, fit_line, size_text
 from automl.running.opening.recovery import learn_memory
+from automl.running.opening.warm_start import training_preloads
 from automl.running.prepare.outlook import (
     SizeOutlook,
     TimeOutlook,
@@ -39,6 +43,7 @@ from automl.running.prepare.outlook import (
 from automl.running.prepare.preparation import prepare_study
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.running.sweep_lines import how_far
+from automl.running.trials.family_outlook import FamilyPlanner, TableOutlook
 from automl.running.trials.step_timing import TimingRow
 from automl.search.search_space import SpaceParam
 from automl.terminal.console import CommandConsole, open_console, params_text
@@ -48,6 +53,7 @@ from automl.trial import RequestSource
 
 COLUMN_HEADS = ("column", "taken as", "why", "features")
 SIZE_HEADS = ("size", "memory", "known by", "at once")
+FAMILY_HEADS = ("family", "time known by", "rows", "models", "trials", "time", "asked", "held")
 KNOWN_BY = {
     RequestSource.DECLARED: "admission.request",
     RequestSource.ESTIMATED: "arithmetic on its params",
@@ -60,7 +66,11 @@ KNOWN_BY = {
 
 def run(call: CommandCall) -> int:
     """Print the plan. Raises AutoMLError where the sweep would be refused."""
-    config, measures = call.config, call.typed_arguments(PlanArguments).measure
+    config, arguments = call.config, call.typed_arguments(PlanArguments)
+    measures = arguments.measure
+    times_families = config.data.kind is DataKind.csv and arguments.timing_seconds > 0
+    if times_families:
+        preload_fork_server(*training_preloads(config))  # runs while the table is read
     prepared = prepare_study(config, trains=measures)
     record = _record(config)
     reading = _reading(prepared)
@@ -71,6 +81,7 @@ def run(call: CommandCall) -> int:
         size_outlook(prepared, requests, reading, size.name, size.params)
         for size in sizes_to_time(prepared)
     ]
+    families = _family_planner(prepared, record, requests, reading, arguments.timing_seconds)
     time = time_from_record(prepared, record, _typical(sizes))
     settings = dict(_settings(prepared, record))
     columns = [] if prepared.dataset is None else [*prepared.dataset.column_rows]
@@ -78,14 +89,33 @@ def run(call: CommandCall) -> int:
     _say_settings(console, settings)
     _say_data(console, prepared, columns)
     _say_devices(console, reading, sizes)
+    outlook = None if families is None else families.outlook()
+    if outlook is not None:
+        time = outlook.time
+        _say_families(console, outlook)
     measured: dict[str, Any] = {}
     if measures:
         rows, advice = print_gain_report(prepared)
         measured = {"timings": rows, "advice": advice}
         time = time or _measured_time(prepared, rows, sizes)
     console.say(_time_text(prepared, time, measured=bool(measured)))
-    write_answer(_answer(prepared, settings, sizes, time) | measured)
+    own = {"families": [] if outlook is None else [asdict(one) for one in outlook.families]}
+    write_answer(_answer(prepared, settings, sizes, time) | own | measured)
     return 0
+
+
+def _family_planner(
+    prepared: PreparedStudy,
+    record: StudyRecord | None,
+    requests: RequestMaker,
+    reading: DeviceReading,
+    seconds: float,
+) -> FamilyPlanner | None:
+    """Return what tells the time of each family; None: no family of ours trains on a table."""
+    is_table = prepared.config.data.kind is DataKind.csv
+    if not is_table or prepared.dataset is None or prepared.plan.users_target is not None:
+        return None
+    return FamilyPlanner(prepared, prepared.dataset, record, requests, reading, seconds)
 
 
 def _record(config: Config) -> StudyRecord | None:
@@ -222,7 +252,7 @@ def _say_devices(
     rows = [
         (
             size.name,
-            "unknown" if size.memory_bytes is None else size_text(size.memory_bytes, 1024),
+            _bytes_text(size.memory_bytes),
             KNOWN_BY.get(size.source, size.source.value),
             str(size.n_at_once),
         )
@@ -231,6 +261,34 @@ def _say_devices(
     console.table(SIZE_HEADS, rows, n_left=3)
     for limit in dict.fromkeys(size.limit for size in sizes):
         console.say(f"no more at once: {limit}", "dim")
+
+
+def _say_families(console: CommandConsole, outlook: TableOutlook) -> None:
+    rows = [
+        (
+            one.family,
+            one.known_by,
+            f"{one.n_rows:,}",
+            str(one.n_models),
+            "" if one.n_trials is None else str(one.n_trials),
+            "unknown" if one.seconds is None else f"{one.seconds:.3g} s",
+            _bytes_text(one.memory_bytes),
+            "" if one.peak_bytes is None else _bytes_text(one.peak_bytes),
+        )
+        for one in outlook.families
+    ]
+    console.table(FAMILY_HEADS, rows, n_left=2)
+    console.say(
+        "rows: of a model; models: of a trial, one a fold; trials: that end; asked: memory that "
+        "admission reserves for a trial; held: the most that the timed one held",
+        "dim",
+    )
+    if outlook.timed:
+        console.say(f"{outlook.timed}; timing_seconds=0 leaves it out", "dim")
+
+
+def _bytes_text(n_bytes: int | None) -> str:
+    return "unknown" if n_bytes is None else size_text(n_bytes, 1024)
 
 
 def _measured_time(
@@ -251,10 +309,16 @@ def _measured_time(
 
 def _time_text(prepared: PreparedStudy, time: TimeOutlook | None, *, measured: bool) -> str:
     if time is not None:
+        start = ""
+        if time.start_seconds:
+            start = f", after {time.start_seconds:.1f} s for the start of their processes"
+        what = f"about {duration_text(time.seconds)} for {counted(time.n_left, 'more trial')}"
+        if time.limit_seconds is not None:
+            limit = duration_text(time.limit_seconds)
+            what = f"about {counted(time.n_left, 'trial')} end within {limit}"
         return (
-            f"about {duration_text(time.seconds)} for {time.n_left} more "
-            f"{'trial' if time.n_left == 1 else 'trials'}, without the start of the sweep: "
-            f"{time.n_at_once} at once, {time.trial_seconds:.3g} s each ({time.known_by})"
+            f"{what}, without the start of the sweep: {time.n_at_once} at once, "
+            f"{time.trial_seconds:.3g} s each{start} ({time.known_by})"
         )
     if measured:
         reason = "no whole trial was timed, or n_trials= does not end the sweep"

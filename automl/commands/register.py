@@ -235,4 +235,5 @@ def _say_result(result: RegistrationResult, model: str, config: Config, say: Say
     say(f"{alias.alias}: {alias.why}")
     store = redact_text(resolve_uri(config.tracking).text)
     model_uri = f"models:/{result.name}@{alias.alias}"
-    say(f"serve it: MLFLOW_TRACKING_URI={store} mlflow models serve -m {shlex.quote(model_uri)}")
+    serve = f"mlflow models serve -m {shlex.quote(model_uri)} --env-manager local"
+    say(f"serve it: MLFLOW_TRACKING_URI={store} {serve}")

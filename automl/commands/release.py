@@ -43,7 +43,7 @@ from automl.commands.models.which_model import (
     choose_winner,
     open_model,
 )
-from automl.config import Config, StudyConfig
+from automl.config import Config, ExportFormat, StudyConfig
 from automl.config.command_arguments import (
     EvaluateArguments,
     RegisterArguments,
@@ -237,6 +237,7 @@ def run(call: CommandCall) -> int:
     command goes on."""
     config, arguments = call.config, call.typed_arguments(ReleaseArguments)
     release = _WinnerRelease(config, arguments, call.stored_config)
+    release.check_export()
     rows: list[Row] = []
     start_seconds, code = time.monotonic(), 0
     try:
@@ -280,6 +281,14 @@ class _WinnerRelease:
             for path in (config.data.path, config.data.test_path)
             if path is not None and Path(path).expanduser().is_file()
         ]
+
+    def check_export(self) -> None:
+        """Raise ConfigError for a winner that no ONNX file can hold, before anything is done."""
+        from automl.commands.export import check_format
+
+        choice = choose_model(self._config, parse_which(self._winner), "release")
+        predictor = open_model(self._config, choice).predictor
+        check_format(self._config, ExportFormat.onnx, predictor)
 
     def steps(self) -> list[ReleaseStep]:
         return [

@@ -29,7 +29,8 @@ from automl.terminal.console import open_console
 from automl.terminal.machine_output import wants_answer, write_answer
 from automl.terminal.rendering import failure_lines, render_view
 from automl.terminal.study_view import StudyStatus, look_at, read_status
-from automl.trial import StudyEdited
+from automl.terminal.view import EnsembleRow
+from automl.trial import EnsembleBuilt, StudyEdited
 
 N_OTHERS = 10
 """Number of other studies that are listed below the newest."""
@@ -46,13 +47,15 @@ def run(call: CommandCall) -> int:
         show_trial(path, arguments.trial)
         return 0
     status, record = read_status(path, fetched)
+    is_over = status.state in ("done", "timeout") and fetched is None
+    if wants_answer() and is_over:
+        status = replace(status, view=replace(status.view, ensemble=_ensemble_row(record, path)))
     study = replace(config.study, name=path.name)
     note = status.note(resume_command_from_settings(study, record.settings))
     if fetched is not None and fetched.at_work and note is None:
         note = f"trials that run: {fetched.where_at_work}"
     studies = study_answers(config.study) if arguments.all and wants_answer() else None
     print_status(status, note, record.edits, studies)
-    is_over = status.state in ("done", "timeout") and fetched is None
     for line in _ensemble(record, path) if is_over and not wants_answer() else ():
         open_console().say(line)
     if not wants_answer() and (config.study.name is None or arguments.all):
@@ -82,22 +85,41 @@ def _print_other_studies(study: StudyConfig, shown: Path, *, are_all: bool) -> N
 def _ensemble(record: StudyRecord, path: Path) -> Sequence[str]:
     """Return the lines about the study's ensemble that the sweep's end printed; empty if there is
     no ensemble (any more), or the log does not know its members."""
-    ensemble = record.ensemble
-    if (
-        ensemble is None
-        or not StudyFiles(path).ensemble.exists()
-        or not (ensemble.members.keys() <= record.trials.keys())
-    ):
+    if (ensemble := _present_ensemble(record, path)) is None:
         return ()
-    from automl.models.family import load_families
     from automl.running.features.ensemble import (
         ensemble_lines,  # loads numpy, which other studies do not need
     )
 
-    family = load_families().get(record.settings.get("model", ""))
-    lines = ensemble_lines(ensemble, record, None if family is None else family.choice, path)
+    lines = ensemble_lines(ensemble, record, _choice(record), path)
     refit = StudyFiles(path).refit
     return [*lines, f"refit: {os.path.relpath(refit)}"] if refit.exists() else lines
+
+
+def _ensemble_row(record: StudyRecord, path: Path) -> EnsembleRow | None:
+    """Return the study's ensemble for a program; None if there is none (any more)."""
+    ensemble, choice = _present_ensemble(record, path), _choice(record)
+    if ensemble is None or choice is None:
+        return None
+    from automl.running.features.ensemble import ensemble_row  # loads numpy
+
+    return ensemble_row(ensemble, record.ranking(), record.metric.name, choice)
+
+
+def _present_ensemble(record: StudyRecord, path: Path) -> EnsembleBuilt | None:
+    """Return the newest ensemble, if its file is there and the log knows its members."""
+    ensemble = record.ensemble
+    if ensemble is None or not StudyFiles(path).ensemble.exists():
+        return None
+    return ensemble if ensemble.members.keys() <= record.trials.keys() else None
+
+
+def _choice(record: StudyRecord) -> str | None:
+    """Return the param that names the family of a trial; None: the study has one family."""
+    from automl.models.family import load_families
+
+    family = load_families().get(record.settings.get("model", ""))
+    return None if family is None else family.choice
 
 
 def show_trial(path: Path, number: int) -> None:
@@ -136,7 +158,7 @@ def print_status(
     program with `studies`, what it is told about each study of the folder."""
     view = status.view
     if wants_answer():
-        shown = {**asdict(view), "state": status.state, "note": note}
+        shown = {**asdict(view), "n_trials": view.n_wanted, "state": status.state, "note": note}
         listed = {} if studies is None else {"studies": studies}
         write_answer({**shown, "edits": [*map(edit_row, edits)], **listed})
         return

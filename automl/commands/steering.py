@@ -15,12 +15,13 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study, open_requests
-from automl.config import Config, ObjectiveKind, StudyConfig
+from automl.config import Config, StudyConfig
 from automl.config.command_arguments import (
     AskArguments,
     EnqueueArguments,
@@ -39,9 +40,11 @@ from automl.record.studies import (
 )
 from automl.record.study_directory import holding_for, study_command
 from automl.record.study_files import StudyFiles
+from automl.record.study_record import StudyRecord
 from automl.record.study_requests import FolderRequestQueue, RequestAnswer, StudyRequest
 from automl.record.texts import say_on_stdout
 from automl.running.prepare.identity_settings import flat_settings
+from automl.running.prepare.resume_command import resume_command_from_settings
 from automl.terminal.machine_output import write_answer
 
 OUTSIDE_SECONDS = 30.0
@@ -67,24 +70,35 @@ def enqueue(call: CommandCall) -> int:
         is_served = requests.is_served()
         earlier = [] if is_served else [r for r in requests.pending() if r.kind == "enqueue"]
     if not is_served:
-        _check_points(points, config, outside=given.outside)
         fetch_shared_study(config.study)
+        record = read_study(path)
+        _check_points(points, config, record, outside=given.outside)
         n_waiting = sum(len(request.arguments["points"]) for request in earlier)
-        n_trials = len(read_study(path).trials) + n_waiting + len(points)
+        n_trials = len(record.trials) + n_waiting + len(points)
     arguments = {"points": points, "outside": given.outside}
-    more = f" n_trials={n_trials}" if n_trials > config.study.decided_n_trials else ""
-    return ask_sweep(path, config.study, "enqueue", arguments, later=more)
+    total = n_trials if n_trials > config.study.decided_n_trials else None
+    may_resume = partial(_resume_text, n_trials=total)
+    return ask_sweep(path, config.study, "enqueue", arguments, later=may_resume)
 
 
-def _check_points(points: list[dict[str, Any]], config: Config, *, outside: bool) -> None:
-    """Raise ConfigError for a point that is outside the space of the study's own config."""
-    from automl.search.search_space import EnqueuedPoint, parse_space
+def _resume_text(path: Path, study: StudyConfig, n_trials: int | None = None) -> str:
+    """Return the command that starts the next sweep of the study at `path`, or words about the call
+    from Python that does; `n_trials`: with this total."""
+    settings = read_study(path).settings if StudyFiles(path).events.exists() else {}
+    return resume_command_from_settings(_study_at(path, study), settings, n_trials)
 
-    if config.objective.kind is ObjectiveKind.optuna:
-        return  # the space is what the objective asks for
-    space = parse_space(config.space)
+
+def _check_points(
+    points: list[dict[str, Any]], config: Config, record: StudyRecord, *, outside: bool
+) -> None:
+    """Raise ConfigError for a point that is outside the space of the study's own config, or outside
+    what its trials have asked for."""
+    from automl.search.search_space import EnqueuedPoint, asked_space, parse_space
+
+    asks = config.objective.asks_for_params
+    space = asked_space(parse_space(config.space), record.asked_entries if asks else {})
     for point in points:
-        EnqueuedPoint(point, "", outside).check(space)
+        EnqueuedPoint(point, "", outside).check(space, may_have_others=asks)
 
 
 def _read_points(file: Path) -> list[dict[str, Any]]:
@@ -130,7 +144,7 @@ def stop(call: CommandCall) -> int:
         _check_stoppable(path, trial, config.study.decided_n_trials)
 
     check()
-    return ask_sweep(path, config.study, "stop", arguments, later="", check_later=check)
+    return ask_sweep(path, config.study, "stop", arguments, later=_resume_text, check_later=check)
 
 
 def _check_stoppable(path: Path, trial: int, n_trials: int) -> None:
@@ -157,15 +171,15 @@ def ask_sweep(
     kind: str,
     arguments: Mapping[str, Any],
     *,
-    later: str | None = None,
+    later: Callable[[Path, StudyConfig], str] | None = None,
     check_later: Callable[[], None] = lambda: None,
 ) -> int:
     """Ask the sweep that works on the study at `path`, print its answer, and return the exit code.
 
-    `later` is added to the command that starts the next sweep, which may do what is asked for;
-    None: only a sweep at work may. `check_later` raises ConfigError for what no sweep can do, once
-    the sweep at work has ended without an answer. Raises ConfigError for what the sweep refuses, or
-    where none works, and AutoMLError for a sweep that does not answer.
+    `later` returns what starts the next sweep, which may do what is asked for; None: only a sweep
+    at work may. `check_later` raises ConfigError for what no sweep can do, once the sweep at work
+    has ended without an answer. Raises ConfigError for what the sweep refuses, or where none works,
+    and AutoMLError for a sweep that does not answer.
     """
     study = _study_at(path, study)
     with open_requests(study, path) as requests:
@@ -190,11 +204,12 @@ def ask_sweep(
     if answer is None and later is None:  # perhaps its sweep has just ended
         raise ConfigError(
             f"{kind}: no sweep works on study {path.name}; it goes on with "
-            f"{study_command('resume', study)}"
+            f"{_resume_text(path, study)}"
         )
-    command = f"{study_command('resume', study)}{later}"
-    waiting = f"no sweep works on study {path.name}; its next one does it: {command}"
-    text = waiting if answer is None else answer.text
+    text = "" if answer is None else answer.text
+    if answer is None and later is not None:
+        how = later(path, study)
+        text = f"no sweep works on study {path.name}; its next one does it: {how}"
     say_on_stdout(text)
     write_answer({"study": path.name, "answered": answer is not None, "answer": text})
     return 0

@@ -11,11 +11,12 @@ from automl.commands.command_call import CommandCall
 from automl.commands.models.study_opening import fetch_shared_study
 from automl.config import StudyConfig
 from automl.config.command_arguments import TableFormat, TrialsArguments
-from automl.data.tables.frames import frame_from_records, frame_text, frame_to_parquet
+from automl.data.tables.frames import frame_text, frame_to_parquet
+from automl.data.tables.trials_frame import trials_frame
 from automl.record.output_file import open_output
 from automl.record.studies import find_study, read_study
 from automl.record.texts import counted
-from automl.record.trial_record import TRIAL_COLUMNS, trial_row
+from automl.record.trial_record import trial_row
 from automl.terminal.console import open_console
 from automl.terminal.machine_output import wants_answer, write_answer
 from automl.terminal.study_view import copy_note
@@ -33,11 +34,11 @@ def write_trials(study: StudyConfig, arguments: TrialsArguments) -> int:
     record = read_study(path)
     if fetched is None and (note := copy_note(path)) is not None:
         open_console(on_stderr=True).say(note, "dim")
-    rows = [trial_row(trial) for trial in record.trials.values()]
-    frame = frame_from_records(rows, TRIAL_COLUMNS, index="trial")
     if wants_answer():
+        rows = [trial_row(trial) for trial in record.trials.values()]
         write_answer({"study": record.name, "trials": rows})
         return 0
+    frame = trials_frame(record, arguments.columns)
     output, kind = arguments.to, _table_format(arguments)
     if output is None:
         sys.stdout.write(frame_text(frame, as_json=kind is TableFormat.json))
@@ -47,7 +48,7 @@ def write_trials(study: StudyConfig, arguments: TrialsArguments) -> int:
             frame_to_parquet(frame, file)
         else:
             file.write(frame_text(frame, as_json=kind is TableFormat.json).encode())
-    open_console().say(f"{counted(len(rows), 'trial')}: {os.path.relpath(output)}")
+    open_console().say(f"{counted(len(frame), 'trial')}: {os.path.relpath(output)}")
     return 0
 
 

@@ -50,6 +50,7 @@ from automl.config.study import (
     KeepCheckpoints,
     StudyConfig,
     TrackingConfig,
+    study_name_of,
 )
 from automl.config.training import LearningRateSchedule, Precision, TrainingConfig
 
@@ -95,6 +96,7 @@ __all__ = [
     "check_setting",
     "parse_bytes",
     "parse_limit",
+    "study_name_of",
 ]
 
 

@@ -259,6 +259,13 @@ class StatusArguments(CommandArguments):
         check("trials", is_one, "shows all trials, and trial=… one: leave one out.")
 
 
+class TrialColumns(enum.Enum):
+    """Whose names the columns of the table of all trials have."""
+
+    automl = "automl"
+    optuna = "optuna"
+
+
 @dataclass
 class ReportArguments(CommandArguments):
     """The studies that `report` is about, and the file that it writes."""
@@ -268,15 +275,44 @@ class ReportArguments(CommandArguments):
     to: str | None = None
     """The file to write: a page where the name ends in .html, all trials as a table where it ends
     in .csv, .parquet or .json; none: the page, in the study's folder."""
+    columns: TrialColumns = TrialColumns.automl
+    """The names of the table's columns: automl, or optuna for those of its trials_dataframe."""
+    from_: str | None = None
+    """The address of a study of Optuna's (sqlite:///old.db:NAME), whose page is written to
+    report.html here, or to=; nothing else is made of it."""
+    watch: bool = False
+    """Open the page in the browser; while a sweep runs, it stays up to date."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        is_page = self.to is None and not self.studies
+        self.checker()("watch", is_page or not self.watch, "watches one study: leave out the rest.")
         endings = (".html", *(f".{kind.value}" for kind in TableFormat))
         is_known = self.to is None or self.to.lower().endswith(endings)
         self.checker()("to", is_known, f"must end in {', '.join(endings)}.")
         is_table = bool(self.to) and not str(self.to).lower().endswith(".html")
         is_one = not (self.studies and is_table)
         self.checker()("to", is_one, "a table is of one study: leave the others out.")
+        has_columns = is_table or self.columns is TrialColumns.automl
+        rule = "a table has columns: write one, to=FILE.csv."
+        check_setting(has_columns, "columns", self.columns.value, rule)
+
+
+@dataclass
+class OptunaReportArguments(CommandArguments):
+    """The file that `report from=ADDRESS` writes, and the study of Optuna's that it is about."""
+
+    to: str | None = None
+    """The page to write; none: report.html here."""
+    from_: str | None = None
+    """The address of the study, such as sqlite:///old.db:NAME."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check = self.checker()
+        check("to", self.to is None or self.to.lower().endswith(".html"), "must end in .html.")
+        rule = "must be the address of a study of Optuna's; one of yours has a name: report NAME."
+        check("from_", self.from_ is None, rule)
 
 
 @dataclass
@@ -458,6 +494,16 @@ class PlanArguments(CommandArguments):
     measure: bool = False
     """Time some steps of a small, a middle and a large trial, by device, threads, precision and in
     packs."""
+    timing_seconds: float = 12.0
+    """Seconds for timing the first trial of each family on a table, all together; 0: none is
+    timed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        seconds = self.timing_seconds
+        check_setting(
+            0 <= seconds < math.inf, "timing_seconds", seconds, "must be ≥ 0 seconds, and finite."
+        )
 
 
 @dataclass
@@ -506,6 +552,8 @@ class TrialsArguments(CommandArguments):
     """The file to write: CSV, or Parquet or JSON by its ending; none: the table is printed."""
     format: TableFormat | None = field(default=None, metadata=_UNLISTED)
     """The format of the table; none: that of the ending, else CSV."""
+    columns: TrialColumns = field(default=TrialColumns.automl, metadata=_UNLISTED)
+    """The names of the columns, as `report` has them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -110,7 +110,10 @@ DECIDED: Sequence[DecidedSetting] = (
 
 
 def decide(config: OpenConfig) -> None:
-    """Fill in the settings that are left open by the table."""
+    """Fill in the settings that are left open by the table, and name a metric that is a function
+    of the user's."""
+    if config.objective.kind is ObjectiveKind.builtin:
+        config.study = config.study.with_metric_function()
     values: dict[str, dict[str, Any]] = defaultdict(dict)
     for key, found in decided_cases(config).items():
         section, _, name = key.partition(".")

@@ -30,7 +30,8 @@ class AdmissionConfig:
     """The rules by which a trial may start: memory, and numbers of trials and devices."""
 
     request: str | None = setting("some", None)
-    """Memory that each trial takes on its device, such as 3GiB; auto: estimated."""
+    """Memory that each trial takes on its device, such as 3GiB; auto: learned from earlier
+    trials, else estimated."""
     headroom: str = setting("few", "256MiB")
     """Memory kept free on every device."""
     devices_per_trial: int = setting("some", 1)

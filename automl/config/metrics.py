@@ -61,9 +61,11 @@ METRICS_OF_TASK: dict[Task, tuple[str, ...]] = {
         "average_precision",
         "brier",
     ),
-    Task.regression: ("loss", "rmse", "mae", "r2", "mape"),
+    Task.regression: ("loss", "rmse", "mae", "r2", "mape", "rmsle"),
 }
 """Names of the metrics by task; auto has none."""
+RMSLE = "rmsle"
+"""The metric of numbers that only targets from 0 on have."""
 LARGER_IS_BETTER = frozenset(
     ["accuracy", "balanced_accuracy", "f1", "auc", "average_precision", "r2"]
 )
@@ -91,14 +93,16 @@ def prediction_metrics(task: Task, loss: ValueLoss) -> tuple[str, ...]:
     return METRICS_OF_TASK[task] + own
 
 
-def reported_metric(task: Task) -> tuple[str, ...]:
-    """Return the metrics that a training on a table may report; auto: the metrics of both tasks."""
+def reported_metric(task: Task, users_metric: str | None = None) -> tuple[str, ...]:
+    """Return the metrics that a training on a table may report; auto: the metrics of both tasks.
+    `users_metric` is the name of a function of the user's."""
     tasks = (Task.classification, Task.regression) if task is Task.auto else (task,)
     always = [name for each in tasks for name in EPOCH_METRICS[each]]
     others = [f"{JUDGED_PREFIX}{name}" for each in tasks for name in METRICS_OF_TASK[each]]
     if Task.regression in tasks:
         others += [f"{JUDGED_PREFIX}{name}" for name in METRIC_OF_LOSS.values()]
-    return tuple(dict.fromkeys((*always, *others)))
+    own = [] if users_metric is None else [f"{JUDGED_PREFIX}{users_metric}"]
+    return tuple(dict.fromkeys((*always, *others, *own)))
 
 
 def metric_direction(metric: str) -> Direction:
@@ -107,10 +111,33 @@ def metric_direction(metric: str) -> Direction:
     return Direction.maximize if larger and metric.startswith(JUDGED_PREFIX) else Direction.minimize
 
 
+_NAMES_ELSEWHERE = {
+    "roc_auc": "auc",
+    "auroc": "auc",
+    "log_loss": "loss",
+    "logloss": "loss",
+    "acc": "accuracy",
+    "pr_auc": "average_precision",
+    "mse": "rmse",
+    "mean_squared_error": "rmse",
+    "root_mean_squared_error": "rmse",
+    "mean_absolute_error": "mae",
+}
+"""Names that other tools have for our metrics."""
+
+
+def _metric_meant(metric: str, reported: Sequence[str]) -> str:
+    """Return ` Did you mean …?` for a metric's name in another tool, or without its prefix."""
+    plain = metric.lower().removeprefix(JUDGED_PREFIX)
+    meant = f"{JUDGED_PREFIX}{_NAMES_ELSEWHERE.get(plain, plain)}"
+    return f" Did you mean {meant}?" if meant in reported else ""
+
+
 def check_reported(metric: str, more_metrics: Sequence[str], reported: Sequence[str]) -> None:
     """Raise ConfigError for a metric of a study that is not `reported`. A trial measures some of
     the further ones itself."""
-    check_known_name(f"study.metric={metric}", metric, reported, "the objective reports")
+    meant = _metric_meant(metric, reported)
+    check_known_name(f"study.metric={metric}", metric, reported, "the objective reports", meant)
     known, rule = (
         (*reported, *sorted(MEASURED_METRICS)),
         "the objective reports, or a trial measures",

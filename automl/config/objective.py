@@ -50,6 +50,9 @@ class ObjectiveConfig:
     """The file of a function that was called from Python, for people (kind called)."""
     parts: list[str] = setting("nobody", factory=list)
     """`NAME=DIGEST` of each part of the function when the study began (kind called)."""
+    suggests: bool = setting("nobody", False)
+    """Whether the function (kind called) asks for its params by `trial.suggest_…` while it trains,
+    as objectives for Optuna do."""
     command: str | None = setting("some", None)
     """A program with its arguments (kind command), started in the current folder without a shell.
     Params are appended as `--name=value`, or replace `{name}`, `{params}`, `{overrides}` or
@@ -59,12 +62,24 @@ class ObjectiveConfig:
     """A regular expression (kind command) whose named groups are metrics, and `step` if it has one;
     none: `name: 0.3`, `name=0.3`, JSON and the like are found."""
 
+    wandb: bool = setting("nobody", False)
+    """Whether what a program (kind command) logs to W&B goes to its trial: a logged `study.metric`
+    is a report, and `wandb.config` has the params. W&B itself is offline."""
+
     if_changed: CodeChange = setting("few", CodeChange.warn)
     """What happens where the code of a function or program has changed since the last sweep of the
     study. warn: the sweep says so and goes on. refuse: it does not begin."""
 
+    @property
+    def asks_for_params(self) -> bool:
+        """Whether the objective is written for Optuna: a trial learns its params while it runs."""
+        return self.kind is ObjectiveKind.optuna or self.suggests
+
     def __post_init__(self) -> None:
-        if self.kind is ObjectiveKind.called:
+        rule = "is for a function that automl.sweep(…) is called with: train= finds out by itself."
+        is_called = self.kind is ObjectiveKind.called
+        check_setting(is_called or not self.suggests, "objective.suggests", self.suggests, rule)
+        if is_called:
             check_setting(
                 bool(self.target), "objective.kind", "called", "is for automl.sweep(…) alone."
             )
@@ -79,6 +94,8 @@ class ObjectiveConfig:
                 check_setting(
                     value is None, f"objective.{key}", value, "is for objective=command: add it."
                 )
+            rule = "is for objective=command: add it."
+            check_setting(not self.wandb, "objective.wandb", self.wandb, rule)
 
 
 def _check_command(command: str | None) -> None:

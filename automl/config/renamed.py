@@ -121,6 +121,7 @@ DROPPED: Sequence[DroppedKey] = (
         DroppedKey(f"data.{rule.name}", True, _BY_RULES)
         for rule in DataRule
         if rule is not DataRule.combine
+        and rule <= DataRule.combine_target  # keys of their own once
     ),
     DroppedKey("devices.interval_seconds", 0.5, "Devices are read each half second."),
     DroppedKey("admission.stale_seconds", 5.0, "A reading of devices counts for 5 s."),

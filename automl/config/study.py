@@ -7,7 +7,7 @@ import enum
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,14 +17,23 @@ from automl.config.checks import (
     check_positive,
     check_setting,
     checker,
+    is_function_target,
     parse_bytes,
     parse_limit,
 )
+from automl.config.metrics import JUDGED_PREFIX, METRIC_OF_LOSS, METRICS_OF_TASK
 from automl.config.setting import setting
 from automl.trial import DEFAULT_METRIC, Direction, MetricLimit, StudyMetric, StudyMetrics
 
 STUDY_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NOT_IN_A_STUDY_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
+
+
+def study_name_of(text: str) -> str:
+    """Return the study name that is nearest to another tool's name of a study; empty: none is."""
+    return _NOT_IN_A_STUDY_NAME.sub("-", text).strip("-._")[:128]
+
 
 LIMIT_PREFIX = "study.constraints."
 
@@ -80,13 +89,20 @@ class StudyConfig:
     timeout_seconds: float | None = setting("all", None)
     """No new trials start after this many seconds of one sweep, its loading included. If trials
     choose the family, running trials are stopped before, once one has finished, so that the
-    ensemble is made in time; trials get half of it at least. none: no limit."""
+    ensemble is made in time, or some seconds later on a busy machine; trials get half of it at
+    least. none: no limit."""
     grace_seconds: float = setting("few", 30.0)
     """Seconds that running trials have to write a checkpoint after Ctrl-C, or MLflow to take the
     rest after the last trial; after timeout_seconds at most 2 s, or 5 % of timeout_seconds."""
     metric: Any = setting("all", DEFAULT_METRIC)
     """The reported metric that is optimised, or a list of several: [val_error, latency_ms]. The
-    first one leads: it chooses the report of a trial that counts."""
+    first one leads: it chooses the report of a trial that counts. Of a table also a function of
+    your own, costs.py:my_cost, called as `my_cost(y_true, y_predicted)`."""
+    metric_function: str | None = setting("nobody", None)
+    """Set by `study.metric` itself, of a table: `module:function` or `file.py:function` if the
+    metric is a function of the user's; of one that was called from Python, its name."""
+    metric_parts: list[str] = setting("nobody", factory=list)
+    """`NAME=DIGEST` of each part of a function called from Python, when the study began."""
     direction: Any = setting("some", None)
     """Whether small or large values of the metric are good: minimize or maximize; for several
     metrics a list in their order, or by name {val_auc: maximize}. auto: by the name of a metric of
@@ -94,7 +110,10 @@ class StudyConfig:
     constraints: dict[str, Any] = setting("some", factory=dict)
     """The largest value of a metric that a trial may have, such as {model_bytes: 5MiB}; trials
     beyond it are worse than all within."""
-    stop_gain: float | None = setting("some", None)
+    stop_value: float | None = setting("some", None)
+    """No new trial starts once the metric of a trial, running ones included, is this good:
+    at most this to minimize, at least this to maximize. none: all of n_trials start."""
+    stop_gain: float | None = setting("few", None)
     """No new trial starts once as many trials again as have ended are expected to improve the
     metric by less than this, in its own unit; from 20 trials on. none: all of n_trials start."""
     seed: int = setting("some", 0)
@@ -127,16 +146,19 @@ class StudyConfig:
     enqueue: list[dict[str, Any]] = setting("some", factory=list)
     """Params to try first, in this order; params not named are sampled."""
     warm_from: list[str] = setting("some", factory=list)
-    """Names of earlier studies in study.dir: their best points are tried after those of
-    study.enqueue, and the sampler learns from their trials."""
+    """Names of earlier studies in study.dir, or addresses of Optuna's (sqlite:///old.db:NAME):
+    their best points are tried after those of study.enqueue, and the sampler learns from their
+    trials."""
 
     portfolio: AutoSetting = setting("option", AutoSetting.auto)
-    """auto: with model=auto, params that did well on many tables go first; none: they do not."""
+    """auto: params that did well on many tables go first, where the model has such; none: they do
+    not."""
     finish: Any = setting("some", "auto")
     """What a sweep over several families (model=auto) ends with: a list of ensemble (the best mean
     of its models, `ensemble.pt`), refit (of one hold-out of a table: the members trained again on
-    all rows but the test part, as `refit` does) and plots (after a minute or more: columns that
-    matter, errors by class, calibration, as pictures in MLflow). auto: all three; none: nothing."""
+    all rows but the test part, as `refit` does) and plots (what the ensemble goes by: columns that
+    matter, errors by class, calibration; after a minute or more as pictures in MLflow, too). auto:
+    all three; none: nothing."""
 
     def __post_init__(self) -> None:
         check = checker("study", self)
@@ -145,6 +167,8 @@ class StudyConfig:
         check("n_trials", self.n_trials is None or self.n_trials >= 1, "must be at least 1.")
         check_positive("study.timeout_seconds", self.timeout_seconds)
         check("grace_seconds", 0 <= self.grace_seconds < math.inf, "must be 0 or more.")
+        is_number = self.stop_value is None or math.isfinite(self.stop_value)
+        check("stop_value", is_number, "must be a finite number.")
         check_positive("study.stop_gain", self.stop_gain)
         check("seed", 0 <= self.seed < 2**32, "must be from 0 to 4294967295.")
         check("repeats", self.repeats >= 1, "must be at least 1: 1 trains each trial once.")
@@ -156,6 +180,12 @@ class StudyConfig:
             "and name their best points: study.enqueue=[{lr: 0.01}].",
         )
         self._check_finish()
+        check(
+            "began_with",
+            not (self.began_with and self.shared),
+            "machines that share a study do not share the file of another. Leave study.storage "
+            "out, or name the best points of that study: study.enqueue=[{lr: 0.01}].",
+        )
         check("min_free_space", self.min_free_bytes != 0, "must be greater than 0.")
         is_count = self.keep_best is None or self.keep_best >= 1
         check("keep_best", is_count, "must be at least 1.")
@@ -255,6 +285,29 @@ class StudyConfig:
         return StudyMetrics(tuple(metrics), tuple(limits))
 
     @property
+    def users_metric(self) -> str | None:
+        """Return the name, without `val_`, of the metric that is a function of the user's."""
+        return None if self.metric_function is None else metric_function_name(self.metric_function)
+
+    def with_metric_function(self) -> StudyConfig:
+        """Return the settings with the name of a metric that names a function, and the function
+        by itself: `costs.py:my_cost` becomes `val_my_cost`. Raises ConfigError."""
+        names = self.metric if isinstance(self.metric, list) else [self.metric]
+        targets = [name for name in names if is_function_target(name)]
+        rule = "one metric may be a function of your own: give a single one."
+        check_setting(len(targets) <= 1, "study.metric", self.metric, rule)
+        target = targets[0] if targets else self.metric_function
+        if target is None:
+            return self
+        own = metric_function_name(target)
+        ours = {*METRIC_OF_LOSS.values()}.union(*METRICS_OF_TASK.values())
+        rule = f"val_{own} is a metric of ours: give the function another name."
+        check_setting(own not in ours, "study.metric", target, rule)
+        named = [f"{JUDGED_PREFIX}{own}" if name in targets else name for name in names]
+        metric = named if isinstance(self.metric, list) else named[0]
+        return replace(self, metric=metric, metric_function=target)
+
+    @property
     def leading_metric(self) -> str:
         """Return the name of the one metric, or of the first of several."""
         return self.metrics.leading.name
@@ -263,6 +316,11 @@ class StudyConfig:
     def decided_direction(self) -> Direction:
         """Return the direction of the leading metric."""
         return self.metrics.leading.direction
+
+
+def metric_function_name(target: str) -> str:
+    """Return the name of a metric that is a function: `costs.py:my_cost` → `my_cost`."""
+    return target.rpartition(":")[2].rpartition(".")[2]
 
 
 def _directions(names: Sequence[str], given: Any) -> Any:

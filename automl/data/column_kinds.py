@@ -33,8 +33,9 @@ from automl.data.columns import (
     Reading,
     TextReading,
 )
-from automl.data.dataset import spread_places
+from automl.data.dataset import Places, spread_places
 from automl.data.text_values import (
+    MAX_TEXT_CHARACTERS,
     date_part,
     detect_date_style,
     detect_number_style,
@@ -47,8 +48,6 @@ Floats = npt.NDArray[np.float64]
 MAX_TOPICS = 16
 MAX_TEXT_ROWS = 20_000
 """Largest number of rows that topics are learned from."""
-MAX_TEXT_CHARACTERS = 2000
-"""Characters of a cell that are read: the rest of a novel adds little to its topics."""
 
 
 def make_numbers(reading: Reading, column: pd.Series[Any]) -> dict[str, Floats]:
@@ -216,8 +215,9 @@ def read_columns(
     *,
     detect: bool,
     detect_verbatim: bool = False,
+    rows: Places | None = None,
 ) -> dict[str, DetectedColumn]:
-    """Return how each column is read, by name, in the table's order.
+    """Return how each column is read, by name, in the table's order, by the `rows` or all.
 
     `choices` are the kinds that the user chose, by column. Raises ConfigError for a choice that the
     cells do not allow.
@@ -225,7 +225,7 @@ def read_columns(
     refuse_unknown(choices, [str(name) for name in frame.columns])
     readings = {}
     for name in frame.columns:
-        column, choice = frame[name], choices.get(name)
+        column, choice = take_rows(frame[name], rows), choices.get(name)
         verbatim = detect_verbatim and are_verbatim(distinct_texts(column))
         if choice is not None:
             readings[name] = _chosen_kind(name, column, ColumnKind(choice), verbatim)
@@ -236,6 +236,11 @@ def read_columns(
             why = f"{readings[name].why}; {n_too_large:,} infinite or too large, so missing"
             readings[name] = replace(readings[name], why=why, n_too_large=n_too_large)
     return readings
+
+
+def take_rows(column: pd.Series[Any], rows: Places | None) -> pd.Series[Any]:
+    """Return the cells of a column at these places; None: all."""
+    return column if rows is None else column.iloc[rows]
 
 
 def distinct_texts(column: pd.Series[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ module needs numpy only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -100,14 +100,27 @@ def combine_rows(columns: TableColumns, rows: TableRows) -> TableRows:
     """Return rows of all `columns` for rows of `columns.own`."""
     if not columns.pairs:
         return rows
+    numbers = np.empty((len(rows), len(columns.numbers)))
+    codes = np.empty((len(rows), len(columns.categories)), np.int32)
+    numbers[:, : rows.numbers.shape[1]] = rows.numbers
+    codes[:, : rows.codes.shape[1]] = rows.codes
+    fill_combined(columns, combined := TableRows(numbers, codes))
+    return combined
+
+
+def fill_combined(columns: TableColumns, rows: TableRows) -> None:
+    """Write the cells of the combined columns beside those of `columns.own`, which `rows` has."""
+    if not columns.pairs:
+        return
     own, made = columns.own, columns.all[len(columns.own.all) :]
-    numbers, codes = [rows.numbers], [rows.codes]
+    own_cells = own_rows(columns, rows)
+    numbers = iter(rows.numbers.T[len(own.numbers) :])
+    codes = iter(rows.codes.T[len(own.categories) :])
     for column, pair in zip(made, columns.pairs, strict=True):
         if isinstance(column, CategoryColumn):
-            codes.append(_crossed_codes(own, rows, pair, column)[:, None])
+            next(codes)[:] = _crossed_codes(own, own_cells, pair, column)
         else:
-            numbers.append(_combined_numbers(own, rows, pair)[:, None])
-    return TableRows(np.concatenate(numbers, axis=1), np.concatenate(codes, axis=1))
+            next(numbers)[:] = _combined_numbers(own, own_cells, pair)
 
 
 def own_rows(columns: TableColumns, rows: TableRows) -> TableRows:
@@ -116,15 +129,22 @@ def own_rows(columns: TableColumns, rows: TableRows) -> TableRows:
     return TableRows(rows.numbers[:, : len(own.numbers)], rows.codes[:, : len(own.categories)])
 
 
-def pair_cells(columns: TableColumns, rows: TableRows) -> list[Floats]:
-    """Return the cells (N,) of each combined column, codes for crossed categories."""
-    own = columns.own
-    numbers = iter(rows.numbers.T[len(own.numbers) :])
-    codes = iter(rows.codes.T[len(own.categories) :])
-    return [
-        next(codes).astype(np.float64) if pair.operation == CROSSING else next(numbers)
-        for pair in columns.pairs
-    ]
+def candidate_cells(
+    columns: TableColumns, rows: TableRows, pairs: Iterable[CombinedColumn]
+) -> Iterator[tuple[CombinedColumn, Floats]]:
+    """Yield each pair and the cells (N,) of its combined column, codes for crossed categories.
+
+    `rows` have the cells of `columns`. Pairs whose cells are all alike are left out. Unlike
+    `add_pairs`, nothing is learned of numbers: most of hundreds of candidates are not taken.
+    """
+    own, rows = columns.own, own_rows(columns, rows)
+    for pair in pairs:
+        if pair.operation != CROSSING:
+            values = _combined_numbers(own, rows, pair)
+            if _varies(values[~np.isnan(values)]):
+                yield pair, values
+        elif (column := _learn_crossing(own, rows, pair)) is not None:
+            yield pair, _crossed_codes(own, rows, pair, column).astype(np.float64)
 
 
 def side_places(columns: TableColumns, pair: CombinedColumn) -> tuple[int, ...]:
@@ -161,12 +181,17 @@ def _learn(own: TableColumns, rows: TableRows, pair: CombinedColumn) -> Column |
         return _learn_crossing(own, rows, pair)
     values = _combined_numbers(own, rows, pair)
     values = values[~np.isnan(values)]
-    if not len(values) or values.min() == values.max():
+    if not _varies(values):
         return None
     # A ratio may have outliers, which alone would decide a mean and a deviation.
     low, median, high = map(float, np.quantile(values, (0.25, 0.5, 0.75)))
     scale = (high - low) / _QUARTILES_OF_NORMAL or float(values.std() or np.ptp(values))
     return NumberColumn(pair.name, mean=median, scale=scale, fill=median, has_indicator=False)
+
+
+def _varies(values: Floats) -> bool:
+    """Return whether two of the values, none of which is missing, differ."""
+    return len(values) > 0 and bool(values.min() < values.max())
 
 
 def _learn_crossing(

@@ -23,6 +23,7 @@ from automl.config.metrics import SQUARED_ERROR, ValueLoss
 from automl.data.columns import NumberReading, TableColumns
 from automl.data.tables.frames import Frame
 from automl.data.target_encoding import TargetEncoding, fit_encoding
+from automl.data.users_metric import UsersMetric
 
 Label: TypeAlias = "str | int | float | bool"
 Targets: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float64]"
@@ -176,6 +177,8 @@ class Dataset:
     """The data set that this one is a fold of; never sent to another process."""
     loss: ValueLoss = SQUARED_ERROR
     """The loss that models descend and are judged by, where numbers are predicted."""
+    users_metric: UsersMetric | None = None
+    """The study's metric, if it is a function of the user's."""
     encoding: TargetEncoding | None = None
     """The encoding of the rows that a model learns from; None: target-encoded columns hold levels,
     or there are none."""
@@ -223,6 +226,21 @@ class Dataset:
             own = replace(self, train=train, validation=judged, folds=(), whole=self)
             self._folds[number] = own.encoded
         return self._folds[number]
+
+    def part(self, n_rows: int) -> Dataset:
+        """Return the data set with `n_rows` of the training rows, drawn by chance; a smaller part
+        is within a larger one. With all of them, return this data set."""
+        if n_rows >= len(self.train):
+            return self
+        order = np.random.default_rng(len(self.train)).permutation(len(self.train))
+        return replace(self, train=self.train.take(np.sort(order[:n_rows])))
+
+    def first_rows(self, n_rows: int) -> Dataset:
+        """Return the data set with its first training rows, without copying them: enough to compute
+        what training on so many rows takes."""
+        rows, y = self.train.rows, self.train.y[:n_rows]
+        first = TableRows(rows.numbers[:n_rows], rows.codes[:n_rows])
+        return replace(self, train=DatasetPart(first, y))
 
     @property
     def encoded(self) -> Dataset:

@@ -6,6 +6,7 @@ column has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -179,12 +180,9 @@ def dataset_notes(
     notes = []
     if source.preprocessing is None:
         columns = preprocessing.columns
-        n_numbers = len({source_column(column) for column in columns.own.numbers})
-        notes += column_notes(columns, preprocessing.column_readings, giveaways)
-        notes.append(
-            f"columns of numbers: {n_numbers}, of categories: "
-            f"{len(columns.own.categories)}; features: {n_features(columns)}."
-        )
+        readings = preprocessing.column_readings
+        notes += column_notes(columns, readings, giveaways)
+        notes.append(_counts_note(columns, readings))
     parts = f"{len(split.train):,} train, {len(split.validation):,} validation"
     if split.folds:
         parts = f"{len(split.train):,} train and judge"
@@ -217,6 +215,26 @@ def dataset_notes(
             f"{len(split.train) + len(split.left):,} training rows."
         )
     return notes
+
+
+_PLURALS = {
+    ColumnKind.number: "numbers",
+    ColumnKind.date: "dates",
+    ColumnKind.text: "texts",
+    ColumnKind.category: "categories",
+}
+_ALWAYS_COUNTED = (ColumnKind.number, ColumnKind.category)
+
+
+def _counts_note(columns: TableColumns, readings: Mapping[str, DetectedColumn]) -> str:
+    """Return the line that counts the file's columns by kind, and the features made of them."""
+    counts = Counter(readings[name].kind for name in columns.sources)
+    counted = [
+        f"of {word}: {counts[kind]}"
+        for kind, word in _PLURALS.items()
+        if counts[kind] or kind in _ALWAYS_COUNTED
+    ]
+    return f"columns {', '.join(counted)}; features: {n_features(columns)}."
 
 
 def _rare_note(

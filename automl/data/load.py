@@ -72,7 +72,7 @@ def _dataset(
     from automl.data.unknown_cells import unknown_shares
 
     def part(rows: Rows) -> tuple[DatasetPart, TableTally]:
-        cells, tally = preprocessing.read_cells(source.frame.iloc[rows])
+        cells, tally = preprocessing.read_cells(source.frame, rows)
         return DatasetPart(cells, source.y[rows]), tally
 
     train, tally = part(split.train)
@@ -212,9 +212,7 @@ def _prepare(
         from automl.data.split import regroup_rows
 
         split = regroup_rows(split, source.y, refit, config.split_seed, source.related)
-    preprocessing = source.preprocessing or _learn_preprocessing(
-        config, source.frame.iloc[split.train]
-    )
+    preprocessing = source.preprocessing or _learn_preprocessing(config, source.frame, split.train)
     preprocessing = _combine_columns(config, source, split, preprocessing, refit)
     if not preprocessing.columns.all:
         raise ConfigError(
@@ -245,7 +243,7 @@ def write_parts(config: DataConfig, folder: Path) -> None:
     write_split(folder, *_split(config))
 
 
-def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessing:
+def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame, rows: Rows) -> Preprocessing:
     from automl.data.column_kinds import read_columns
     from automl.data.preprocessing import Preprocessing
 
@@ -254,8 +252,9 @@ def _learn_preprocessing(config: DataConfig, frame: pd.DataFrame) -> Preprocessi
         config.columns,
         detect=config.follows(DataRule.detect),
         detect_verbatim=config.follows(DataRule.detect_verbatim),
+        rows=rows,
     )
-    return Preprocessing.fit(frame, readings)
+    return Preprocessing.fit(frame, readings, rows)
 
 
 def _combine_columns(
@@ -282,23 +281,25 @@ def _combine_columns(
 
         sample = split.train[draw_sample(len(split.train), config.split_seed)]
         frame, y = source.frame.iloc[sample], source.y[sample]
+        until_clear = config.follows(DataRule.combine_until_clear)
         pairs = select_pairs(
-            preprocessing, frame, y, of_three=config.follows(DataRule.combine_three)
+            preprocessing,
+            frame,
+            y,
+            of_three=config.follows(DataRule.combine_three),
+            until_clear=until_clear,
         )
         encoded = (
-            select_encoded(preprocessing, frame, y)
+            select_encoded(preprocessing, frame, y, until_clear=until_clear)
             if config.follows(DataRule.combine_target)
             else ()
         )
     if not pairs and not encoded:
         return preprocessing
-    frame, y = source.frame.iloc[split.train], source.y[split.train]
-    preprocessing = preprocessing.with_target_means(frame, encoded, y) if encoded else preprocessing
-    return (
-        preprocessing.with_pairs(preprocessing.read_cells(frame)[0], pairs)
-        if pairs
-        else preprocessing
-    )
+    frame, rows = source.frame, split.train
+    if encoded:
+        preprocessing = preprocessing.with_target_means(frame, encoded, source.y[rows], rows)
+    return preprocessing.with_pairs(frame, pairs, rows) if pairs else preprocessing
 
 
 def _named_columns(
@@ -442,9 +443,9 @@ LEAST_SCALE = 1e-150
 def _target_scale(source: TableSource, train: DatasetPart) -> tuple[float, float]:
     if source.target.task is Task.classification:
         return 0.0, 1.0
-    from automl.data.preprocessing import learn_scales
+    from automl.data.preprocessing import learn_scale
 
-    (mean,), (scale,) = learn_scales(train.y[:, None].astype(np.float64))
+    mean, scale = learn_scale(train.y.astype(np.float64))
     if scale < LEAST_SCALE:
         raise ConfigError(
             f"data.target={source.target.name}: its values differ by about {scale:.0e}, whose "

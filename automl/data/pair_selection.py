@@ -9,7 +9,8 @@ The result depends on the rows and the seed alone, and not on how fast the machi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,7 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.data.columns import CROSSING, CombinedColumn, FrequencyReading, TableColumns
-from automl.data.combined_columns import add_pairs, candidate_pairs, candidate_products
+from automl.data.combined_columns import (
+    add_pairs,
+    candidate_cells,
+    candidate_pairs,
+    candidate_products,
+)
 from automl.data.dataset import DatasetPart, Places, TableRows, Targets
 from automl.data.features import scaled_numbers
 from automl.data.target_encoding import fit_encoding
@@ -51,6 +57,8 @@ N_BY_CHANCE, N_PRODUCTS_BY_CHANCE = 0.5, 0.02
 Deciding on a proposal takes as long as all else; products that help stand out."""
 MIN_T, MIN_GAIN = 2.5, 0.01
 """The least gain in the error, in standard errors and as a share."""
+CLEAR_DEVIATIONS = 3
+"""A gain among some of the rows is clear if it is so many deviations away from the least gain."""
 MAX_TARGETS = 4
 """Classes that are predicted each against all others; of more the most frequent ones."""
 N_FOLDS, N_BINS = 5, 8
@@ -62,13 +70,19 @@ def draw_sample(n_rows: int, seed: int) -> Places:
 
 
 def select_pairs(
-    preprocessing: Preprocessing, frame: Frame, y: Targets, *, of_three: bool = False
+    preprocessing: Preprocessing,
+    frame: Frame,
+    y: Targets,
+    *,
+    of_three: bool = False,
+    until_clear: bool = False,
 ) -> tuple[CombinedColumn, ...]:
     """Return the pairs whose combined columns improve predictions; mostly none.
 
     `frame` and `y` are a sample of rows in random order, MAX_ROWS of which are used. With
     `of_three`, products of three columns are tried where no pair improves predictions: trees do not
-    find what three columns decide together, and no two of them.
+    find what three columns decide together, and no two of them. With `until_clear`, a judgement
+    ends as soon as it is clear.
     """
     if len(y) < MIN_ROWS:
         return ()
@@ -89,18 +103,25 @@ def select_pairs(
             pairs = _propose(strongest, cells, residuals, candidates, n_by_chance)
             if not pairs:
                 continue
-            combined, judging = add_pairs(columns, second, pairs), (sample.y[half:], targets[half:])
-            if is_enough(*out_of_fold_gain((columns, second), combined, *judging)):
+            combined, judging = add_pairs(columns, second, pairs)
+            judged = sample.y[half:], targets[half:]
+            gain = out_of_fold_gain(
+                (columns, second), (combined, judging), *judged, until_clear=until_clear
+            )
+            if is_enough(*gain):
                 return tuple(pairs)
     return ()
 
 
-def select_encoded(preprocessing: Preprocessing, frame: Frame, y: Targets) -> Sequence[str]:
+def select_encoded(
+    preprocessing: Preprocessing, frame: Frame, y: Targets, *, until_clear: bool = False
+) -> Sequence[str]:
     """Return the columns of many categories whose target encoding improves predictions; mostly
     none.
 
     `frame` and `y` are a sample of rows in random order. All such columns are judged together, and
-    once, so that chance has no choice among them.
+    once, so that chance has no choice among them. With `until_clear`, the judgement ends as soon as
+    it is clear.
     """
     readings = preprocessing.columns.readings
     names = [reading.name for reading in readings if isinstance(reading, FrequencyReading)]
@@ -113,7 +134,7 @@ def select_encoded(preprocessing: Preprocessing, frame: Frame, y: Targets) -> Se
         for learned in (preprocessing, preprocessing.with_target_means(frame, names, y))
     )
     with threadpool_limits(1):
-        gain = out_of_fold_gain(before, after, y, _targets(y))
+        gain = out_of_fold_gain(before, after, y, _targets(y), until_clear=until_clear)
     return names if is_enough(*gain) else ()
 
 
@@ -151,9 +172,13 @@ def _propose(
     n_by_chance: float,
 ) -> list[CombinedColumn]:
     """Return the candidates that explain most of the residuals, one after another."""
-    combined, rows = add_pairs(columns, rows, candidates)
-    n_numbers, n_codes = len(columns.numbers), len(columns.categories)
-    bins = [*_number_bins(rows.numbers[:, n_numbers:]), *rows.codes.T[n_codes:]]
+    cells = dict(candidate_cells(columns, rows, candidates))
+    crossed = [pair for pair in cells if pair.operation == CROSSING]
+    pairs = [*(pair for pair in cells if pair.operation != CROSSING), *crossed]
+    bins = [
+        *_number_bins([cells[pair] for pair in pairs[: len(pairs) - len(crossed)]]),
+        *(cells[pair].astype(np.int64) for pair in crossed),
+    ]
     least = NormalDist().inv_cdf(1 - min(0.5, n_by_chance / len(bins)))
     found: list[CombinedColumn] = []
     while len(found) < MAX_PAIRS:
@@ -161,7 +186,7 @@ def _propose(
         best = int(np.argmax(surprises))
         if surprises[best] < least:
             break
-        found.append(combined.pairs[best])
+        found.append(pairs[best])
         residuals = residuals - _means(bins[best], residuals)[bins[best]]
     return found
 
@@ -174,7 +199,7 @@ def _strongest(
     centred = targets - targets.mean(axis=0)
     numbers, codes = (
         np.sort(np.argsort([-_surprise(column, centred) for column in bins])[:MAX_COLUMNS])
-        for bins in (_number_bins(rows.numbers), rows.codes.T)
+        for bins in (_number_bins(rows.numbers.T), rows.codes.T)
     )
     kept = {columns.numbers[i].name for i in numbers} | {columns.categories[i].name for i in codes}
     own = tuple(column for column in columns.all if column.name in kept)
@@ -182,7 +207,12 @@ def _strongest(
 
 
 def out_of_fold_gain(
-    before: LearnedRows, after: LearnedRows, y: Targets, targets: Floats
+    before: LearnedRows,
+    after: LearnedRows,
+    y: Targets,
+    targets: Floats,
+    *,
+    until_clear: bool = False,
 ) -> tuple[float, float]:
     """Return the share by which the columns after reduce the error on unseen rows, and the gain in
     standard errors.
@@ -190,17 +220,45 @@ def out_of_fold_gain(
     The error is squared for classes. For values it is absolute, because a few outliers would
     otherwise decide it. Where the columns before predict worse than one value for all rows, the
     columns after must beat that value: else a random target gains by columns that overfit less.
+    With `until_clear`, the rows of the first folds decide if they leave no doubt (`is_clear`).
     """
     has_classes = np.isin(targets, (0, 1)).all()
     measure = np.square if has_classes else np.abs
     middle = targets.mean(axis=0) if has_classes else np.median(targets, axis=0)
-    errors, fewer = (
-        measure(targets - _out_of_fold(*made, targets, y)).sum(axis=1) for made in (before, after)
-    )
-    errors = min(errors, measure(targets - middle).sum(axis=1), key=np.sum)
-    gain = errors - fewer
+    of_middle = measure(targets - middle).sum(axis=1)
+    errors, is_judged = np.full((2, len(targets)), np.nan), np.zeros(len(targets), dtype=bool)
+    found = 0.0, 0.0
+    for (judged, of_before), (_, of_after) in zip(
+        *(_fold_predictions(*made, targets, y) for made in (before, after)), strict=True
+    ):
+        for place, values in enumerate((of_before, of_after)):
+            errors[place, judged] = measure(targets[judged] - values).sum(axis=1)
+        is_judged |= judged
+        found = _gain(of_middle[is_judged], *errors[:, is_judged])
+        if until_clear and is_clear(*found, share=float(is_judged.mean())):
+            break
+    return found
+
+
+def _gain(of_middle: Floats, before: Floats, after: Floats) -> tuple[float, float]:
+    """Return the gain as a share and in standard errors, by the errors (N,) of one value for all
+    rows, of the columns before, and of the columns after."""
+    least = min(before, of_middle, key=np.sum)
+    gain = least - after
     chance = max(float(gain.std(ddof=1)) / np.sqrt(len(gain)), 1e-300)
-    return float(gain.mean() / max(errors.mean(), 1e-300)), float(gain.mean() / chance)
+    return float(gain.mean() / max(least.mean(), 1e-300)), float(gain.mean() / chance)
+
+
+def is_clear(gain: float, t: float, *, share: float) -> bool:
+    """Return whether a gain among a share of the rows leaves no doubt whether it `is_enough` among
+    all.
+
+    If the gain goes on like this, it is `t / sqrt(share)` standard errors of all rows, and differs
+    from that by chance with the deviation `sqrt(1 / share - 1)`.
+    """
+    expected = t / math.sqrt(share)
+    least = max(MIN_T, MIN_GAIN * expected / gain) if gain else MIN_T
+    return abs(expected - least) > CLEAR_DEVIATIONS * math.sqrt(1 / share - 1)
 
 
 def is_enough(gain: float, t: float) -> bool:
@@ -209,7 +267,18 @@ def is_enough(gain: float, t: float) -> bool:
 
 
 def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats, y: Targets) -> Floats:
-    """Return what a simple model predicts (N, K) for rows that it was not fitted to.
+    """Return what a simple model predicts (N, K) for rows that it was not fitted to."""
+    predicted = np.empty_like(targets)
+    for judged, found in _fold_predictions(columns, rows, targets, y):
+        predicted[judged] = found
+    return predicted
+
+
+def _fold_predictions(
+    columns: TableColumns, rows: TableRows, targets: Floats, y: Targets
+) -> Iterator[tuple[npt.NDArray[np.bool_], Floats]]:
+    """Yield for each fold which rows (N,) it judges, and what a simple model of all other rows
+    predicts for them.
 
     The model is a ridge regression, and boosted trees of its residuals: plain sums, which linear
     models find, are therefore no gain.
@@ -224,17 +293,17 @@ def _out_of_fold(columns: TableColumns, rows: TableRows, targets: Floats, y: Tar
         early_stopping=False,
         categorical_features=is_category if is_category.any() else None,
     )
-    (x, linear), predicted = _views(columns, rows), np.empty_like(targets)
+    x, linear = _views(columns, rows)
     fold = np.arange(len(x)) % N_FOLDS
     for number in range(N_FOLDS):
         trained, judged = fold != number, fold == number
         if columns.encoded:
             x, linear = _views(columns, _encoded(columns, rows, y, trained))
         line = linear @ _ridge(linear[trained], targets[trained])
-        predicted[judged] = line[judged]
+        predicted = line[judged]
         for place, left in enumerate((targets - line).T):
-            predicted[judged, place] += trees.fit(x[trained], left[trained]).predict(x[judged])
-    return predicted
+            predicted[:, place] += trees.fit(x[trained], left[trained]).predict(x[judged])
+        yield judged, predicted
 
 
 def _views(columns: TableColumns, rows: TableRows) -> tuple[Floats, Floats]:
@@ -260,16 +329,17 @@ def _ridge(x: Floats, targets: Floats) -> Floats:
     return np.asarray(solved, dtype=np.float64)
 
 
-def _number_bins(numbers: Floats) -> list[npt.NDArray[np.int64]]:
-    """Return for each column the bin (N,) of each cell; missing cells have the last bin."""
+def _number_bins(columns: Iterable[Floats]) -> list[npt.NDArray[np.int64]]:
+    """Return for each column (N,) the bin of each cell; missing cells have the last bin."""
+    inner = np.linspace(0, 1, N_BINS + 1)[1:-1]
     found = []
-    for column in numbers.T:
-        present = column[~np.isnan(column)]
-        inner = np.linspace(0, 1, N_BINS + 1)[1:-1]
+    for column in columns:
+        is_missing = np.isnan(column)
+        present = column[~is_missing] if is_missing.any() else column
         edges = np.quantile(present, inner) if len(present) else inner
-        found.append(
-            np.where(np.isnan(column), N_BINS, np.searchsorted(np.unique(edges), column, "right"))
-        )
+        rises = np.append(True, edges[1:] > edges[:-1])
+        bins = np.searchsorted(edges[rises], column, "right")
+        found.append(np.where(is_missing, N_BINS, bins))
     return found
 
 

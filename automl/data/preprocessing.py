@@ -1,9 +1,10 @@
 """Preprocessing: learns facts about columns on the training part, and reads raw rows by them.
 
-scikit-learn learns medians, means, scales and rare categories. They are kept as plain values
-(`columns.py`), by which rows are read here and encoded in `features.py`: a loaded model computes
-bit for bit what it did before. scikit-learn is imported only where something is learned, because it
-takes longer to load than most tables take to be read.
+Medians, means, scales and rare categories are kept as plain values (`columns.py`), by which rows
+are read here and encoded in `features.py`: a loaded model computes bit for bit what it did before.
+scikit-learn finds the rare categories, and is imported only then, because it takes longer to load
+than most tables take to be read. Large tables are learned column by column and read in chunks of
+rows, so that no second copy of the table is in memory.
 
 Skewed columns are standardised like any other, and clipped far out. On Adult (capital_gain: skew
 12), scikit-learn's MLPClassifier with early stopping, mean of three seeds, had these test errors:
@@ -14,7 +15,8 @@ logarithms, 14.9 % with uniform quantiles, 15.0 % with Yeo-Johnson.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +33,7 @@ from automl.data.column_kinds import (
     read_columns,
     read_frequency,
     read_levels,
+    take_rows,
 )
 from automl.data.columns import (
     ENCODED_PART,
@@ -47,11 +50,20 @@ from automl.data.columns import (
     holds_truths,
     source_column,
 )
-from automl.data.combined_columns import add_pairs, combine_rows
-from automl.data.dataset import TableRows, Targets
+from automl.data.combined_columns import add_pairs, fill_combined
+from automl.data.dataset import Places, TableRows, Targets
 from automl.data.target_encoding import class_target, encoded_classes
-from automl.data.unknown_cells import TableTally, count_unknown, unknown_column
-from automl.errors import ConfigError
+from automl.data.unknown_cells import (
+    TableTally,
+    UnknownCells,
+    count_unknown,
+    unknown_column,
+    unreadable_cells,
+)
+from automl.errors import ConfigError, UnreadableCellWarning
+
+_CHUNK_CELLS = 2**20
+"""Number of cells that are read at once: few enough that what they become stays in a cache."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +77,27 @@ class Preprocessing:
 
     @classmethod
     def fit(
-        cls, frame: pd.DataFrame, readings: Mapping[str, DetectedColumn] | None = None
+        cls,
+        frame: pd.DataFrame,
+        readings: Mapping[str, DetectedColumn] | None = None,
+        rows: Places | None = None,
     ) -> Preprocessing:
-        """Learn from the training part.
+        """Learn from the training part: the `rows` of the frame, or all.
 
         `readings` are the kinds of its columns (`column_kinds.py`); None: numbers or categories.
         Columns that say nothing are left out: constant or empty ones, or texts that are all rare.
         """
         frame = _renamed(frame)
-        readings = read_columns(frame, {}, detect=False) if readings is None else readings
+        if readings is None:
+            readings = read_columns(frame, {}, detect=False, rows=rows)
         categories = {
             name: column_reading.verbatim
             for name, column_reading in readings.items()
             if column_reading.kind is ColumnKind.category
         }
         learned: list[Column] = [
-            *_fit_numbers(_numbers_of(frame, readings)),
-            *_fit_categories(frame, categories),
+            *_fit_numbers(_numbers_of(frame, readings, rows)),
+            *_fit_categories(frame, categories, rows),
         ]
         places = {name: place for place, name in enumerate(readings)}
         learned.sort(key=lambda column: places[source_column(column)])
@@ -107,23 +123,36 @@ class Preprocessing:
         """
         return cls(TableColumns.from_plain(plain))
 
-    def with_pairs(self, rows: TableRows, pairs: Sequence[CombinedColumn]) -> Preprocessing:
-        """Return the preprocessing with a combined column of each pair, learned from `rows`."""
-        return replace(self, columns=add_pairs(self.columns, rows, pairs)[0])
+    def with_pairs(
+        self, frame: pd.DataFrame, pairs: Sequence[CombinedColumn], rows: Places | None = None
+    ) -> Preprocessing:
+        """Return the preprocessing with a combined column of each pair.
+
+        The columns are learned from the `rows` of the frame, or all, of which only the columns of
+        the pairs are read.
+        """
+        own, sides = self.columns.own, {side for pair in pairs for side in pair.sides}
+        paired = replace(own, all=tuple(column for column in own.all if column.name in sides))
+        cells_of_pairs, _ = replace(self, columns=paired).read_cells(frame, rows)
+        learned = add_pairs(paired, cells_of_pairs, pairs)[0]
+        added = learned.all[len(paired.all) :]
+        return replace(self, columns=replace(own, all=(*own.all, *added), pairs=learned.pairs))
 
     def with_target_means(
-        self, frame: pd.DataFrame, names: Sequence[str], y: Targets
+        self, frame: pd.DataFrame, names: Sequence[str], y: Targets, rows: Places | None = None
     ) -> Preprocessing:
         """Return the preprocessing with target-encoded columns of these category columns.
 
-        `frame` and `y` are the training rows and their targets. The columns learn only the
-        categories and the target's scale from them: each model has its own means.
+        `rows` of the frame, or all, are the training rows, and `y` their targets. The columns learn
+        only the categories and the target's scale from them: each model has its own means.
         """
         counted = {r.name: r for r in self.columns.readings if isinstance(r, FrequencyReading)}
         verbatim = self.columns.verbatim
         readings = {
             name: counted.get(name)
-            or learn_frequency(name, _renamed(frame)[name], verbatim=name in verbatim)
+            or learn_frequency(
+                name, take_rows(_renamed(frame)[name], rows), verbatim=name in verbatim
+            )
             for name in names
         }
         made = []
@@ -139,27 +168,45 @@ class Preprocessing:
 
         `frame` is a DataFrame with at least the columns learned from, in any order, or an array
         (N, columns) in their order. Raises ConfigError for columns that are absent, or in which no
-        cell is known (`unknown_cells.py`).
+        cell is known (`unknown_cells.py`). Warns of cells that are no number or date where training
+        had them.
         """
         rows, tally = self.read_cells(frame)
         if refusal := unknown_column(self.columns, tally):
             raise ConfigError(refusal)
+        if unreadable := unreadable_cells(self.columns, tally):
+            # The line of the user who called `predict`, `score` or the like of a model.
+            warnings.warn(unreadable, UnreadableCellWarning, stacklevel=4)
         return rows
 
-    def read_cells(self, frame: Any) -> tuple[TableRows, TableTally]:
-        """Return the rows as `read` does, and the unknown cells by column, which is not judged."""
-        table, own = self._as_table(frame), self.columns.own
-        numbers = np.empty((len(table), len(own.numbers)))
-        codes = np.empty((len(table), len(own.categories)), dtype=np.int32)
-        tally = {}
-        if len(table):
-            found = {name: _ReadColumn.of(own, name, table[name]) for name in own.sources}
-            for place, number in enumerate(own.numbers):
-                numbers[:, place] = found[source_column(number)].numbers[number.part]
-            for place, category in enumerate(own.categories):
-                codes[:, place] = found[category.name].codes
-            tally = {name: count_unknown(table[name], read.is_read) for name, read in found.items()}
-        return combine_rows(self.columns, TableRows(numbers, codes)), tally
+    def read_cells(self, frame: Any, rows: Places | None = None) -> tuple[TableRows, TableTally]:
+        """Return the rows as `read` does, and the unknown cells by column, which is not judged.
+
+        With `rows`, only these rows of the frame are read, in this order.
+        """
+        table, columns = self._as_table(frame), self.columns
+        n_rows = len(table) if rows is None else len(rows)
+        numbers = np.empty((n_rows, len(columns.numbers)))
+        codes = np.empty((n_rows, len(columns.categories)), dtype=np.int32)
+        tally: dict[str, UnknownCells] = {}
+        step = max(1, _CHUNK_CELLS // max(1, len(columns.sources)))
+        for begin in range(0, n_rows, step):
+            chunk = slice(begin, begin + step)
+            part = table.iloc[chunk if rows is None else rows[chunk]]
+            found = self._fill(part, TableRows(numbers[chunk], codes[chunk]))
+            tally = {name: tally[name] + n for name, n in found.items()} if tally else found
+        return TableRows(numbers, codes), tally
+
+    def _fill(self, table: pd.DataFrame, cells_of: TableRows) -> dict[str, UnknownCells]:
+        """Write the cells of a table into arrays of all columns, and return the unknown ones."""
+        own = self.columns.own
+        found = {name: _ReadColumn.of(own, name, table[name]) for name in own.sources}
+        for place, number in enumerate(own.numbers):
+            cells_of.numbers[:, place] = found[source_column(number)].numbers[number.part]
+        for place, category in enumerate(own.categories):
+            cells_of.codes[:, place] = found[category.name].codes
+        fill_combined(self.columns, cells_of)
+        return {name: count_unknown(table[name], read.is_read) for name, read in found.items()}
 
     def _as_table(self, frame: Any) -> pd.DataFrame:
         names = list(self.columns.sources)
@@ -254,54 +301,49 @@ class _NumberPart:
 
 
 def _numbers_of(
-    frame: pd.DataFrame, readings: Mapping[str, DetectedColumn]
-) -> dict[_NumberPart, npt.NDArray[np.float64]]:
-    """Return all number columns (N,), plain ones and those that readings make."""
-    found: dict[_NumberPart, npt.NDArray[np.float64]] = {}
+    frame: pd.DataFrame, readings: Mapping[str, DetectedColumn], rows: Places | None
+) -> Iterator[tuple[_NumberPart, npt.NDArray[np.float64]]]:
+    """Yield all number columns (N,), plain ones and those that readings make."""
     for name, column_reading in readings.items():
         if column_reading.reading is not None:
-            for part, values in make_numbers(column_reading.reading, frame[name]).items():
-                found[_NumberPart(f"{name}.{part}", name, part)] = values
+            made = make_numbers(column_reading.reading, take_rows(frame[name], rows))
+            for part, values in made.items():
+                yield _NumberPart(f"{name}.{part}", name, part), values
         elif column_reading.kind is ColumnKind.number:
-            found[_NumberPart(name)] = cells.column_to_numbers(frame[name])
-    return found
+            yield _NumberPart(name), cells.column_to_numbers(take_rows(frame[name], rows))
 
 
-def _fit_numbers(read: Mapping[_NumberPart, npt.NDArray[np.float64]]) -> list[NumberColumn]:
-    read = {part: values for part, values in read.items() if _varies(values)}
-    if not read:
-        return []
-    from sklearn.impute import SimpleImputer
-
-    values = np.column_stack(list(read.values()))
-    imputer = SimpleImputer(strategy="median")
-    means, scales = learn_scales(imputer.fit_transform(values))
-    return [
-        NumberColumn(
+def _fit_numbers(
+    read: Iterator[tuple[_NumberPart, npt.NDArray[np.float64]]],
+) -> Iterator[NumberColumn]:
+    """Yield the facts about each number column whose cells are not all alike."""
+    for part, values in read:
+        missing = np.isnan(values)
+        has_missing = bool(missing.any())
+        present = values[~missing] if has_missing else values
+        if not len(present) or not (has_missing or present.min() < present.max()):
+            continue
+        fill = float(np.median(present))
+        filled = np.where(missing, fill, values) if has_missing else np.ascontiguousarray(values)
+        mean, scale = learn_scale(filled)
+        yield NumberColumn(
             part.name,
-            mean=means[i],
-            scale=scales[i],
-            fill=float(imputer.statistics_[i]),
-            has_indicator=_marks(part) and bool(np.isnan(values[:, i]).any()),
+            mean=mean,
+            scale=scale,
+            fill=fill,
+            has_indicator=_marks(part) and has_missing,
             made_of=part.made_of,
             part=part.part,
         )
-        for i, part in enumerate(read)
-    ]
 
 
-def learn_scales(values: npt.NDArray[np.float64]) -> tuple[list[float], list[float]]:
-    """Return the mean and the standard deviation of each column of (N, K), 1 for a constant one.
+def learn_scale(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean and the standard deviation of a column (N,), 1 for a constant one.
 
-    scikit-learn's `scale_` is 1 wherever rounding might explain what a column varies by, as for
-    1e12 ± 1 in 50,000 rows. Its variance is exact there, too. The squares of differences below
-    1e-154 are 0: the range of the column is then its scale.
+    The squares of differences below 1e-154 are 0: the range of the column is then its scale.
     """
-    from sklearn.preprocessing import StandardScaler
-
-    scaler, ranges = StandardScaler().fit(values), np.ptp(values, axis=0)
-    scales = np.where(ranges > 0, np.where(scaler.var_ > 0, np.sqrt(scaler.var_), ranges), 1.0)
-    return scaler.mean_.tolist(), scales.tolist()
+    spread = float(np.ptp(values))
+    return float(values.mean()), float(values.std() or spread) if spread > 0 else 1.0
 
 
 def _marks(part: _NumberPart) -> bool:
@@ -312,13 +354,9 @@ def _marks(part: _NumberPart) -> bool:
     return part.part in ("", "number", "since")
 
 
-def _varies(values: npt.NDArray[np.float64]) -> bool:
-    """Return whether there are two different cells, counting a missing cell as one."""
-    present = values[~np.isnan(values)]
-    return len(present) > 0 and (len(present) < len(values) or present.min() < present.max())
-
-
-def _fit_categories(frame: pd.DataFrame, names: Mapping[str, bool]) -> list[CategoryColumn]:
+def _fit_categories(
+    frame: pd.DataFrame, names: Mapping[str, bool], rows: Places | None
+) -> list[CategoryColumn]:
     """Return the category columns that say something.
 
     `names` maps the name of each column to whether it holds codes.
@@ -328,11 +366,13 @@ def _fit_categories(frame: pd.DataFrame, names: Mapping[str, bool]) -> list[Cate
     from sklearn.preprocessing import OneHotEncoder
 
     read = [
-        cells.column_spellings(frame[name], verbatim=verbatim) for name, verbatim in names.items()
+        cells.column_spellings(take_rows(frame[name], rows), verbatim=verbatim)
+        for name, verbatim in names.items()
     ]
+    n_rows = len(frame) if rows is None else len(rows)
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist",
-        min_frequency=max(2, math.ceil(MIN_CATEGORY_SHARE * len(frame))),
+        min_frequency=max(2, math.ceil(MIN_CATEGORY_SHARE * n_rows)),
         max_categories=MAX_CATEGORIES,
     ).fit(np.column_stack([codes for codes, _ in read]))
     columns = []

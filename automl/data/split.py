@@ -81,11 +81,13 @@ def split_rows(
     n_rows = len(y)
     share = config.test_fraction
     n_test = max(1, round(n_rows * share)) if share else 0
-    if (
-        config.folds not in (None, 1)
-        and (split := _with_folds(y, n_test, config, related, n_columns)) is not None
-    ):
-        return split
+    strata = _strata(y) if y.dtype == np.int64 else None
+    tested = None
+    if config.folds not in (None, 1):
+        _check_any_left(n_rows, n_test, config)
+        tested = _test_rows(n_rows, n_test, strata, config.split_seed, related)
+        if (split := _with_folds(y, tested, config, related, n_columns)) is not None:
+            return split
     held_out = config.held_out(has_folds=False, few_rows=n_rows - n_test <= MAX_FOLDED_ROWS)
     n_validation = max(1, round(n_rows * held_out))
     n_least = _MIN_TRAIN + 1 + (n_test > 0)
@@ -96,8 +98,9 @@ def split_rows(
             f"{n_validation}{f', {n_test}' if n_test else ''} rows): {n_least} are the least. "
             "Give more rows, or a smaller data.validation_fraction or data.test."
         )
-    strata = _strata(y) if y.dtype == np.int64 else None
-    rest, test, stratified = _test_rows(n_rows, n_test, strata, config.split_seed, related)
+    if tested is None:
+        tested = _test_rows(n_rows, n_test, strata, config.split_seed, related)
+    rest, test, stratified = tested
     train, validation, even = _take_related(rest, n_validation, strata, config.split_seed, related)
     stratified &= even
     left = train[:0]
@@ -109,17 +112,19 @@ def split_rows(
 
 
 def _with_folds(
-    y: Targets, n_test: int, config: DataConfig, related: RelatedRows, n_columns: int
+    y: Targets,
+    tested: tuple[Rows, Rows, bool],
+    config: DataConfig,
+    related: RelatedRows,
+    n_columns: int,
 ) -> RowSplit | None:
     """Return a split with folds, or None where a single hold-out is enough.
 
-    The test rows are the same as without folds; all other rows train and judge. Raises ConfigError
-    where there are too few rows.
+    `tested` is what `_test_rows` returned: all rows but the test rows train and judge. Raises
+    ConfigError where there are too few rows.
     """
     is_classes = y.dtype == np.int64
-    strata = _strata(y) if is_classes else None
-    _check_any_left(len(y), n_test, config)
-    train, test, stratified = _test_rows(len(y), n_test, strata, config.split_seed, related)
+    train, test, stratified = tested
     train = np.sort(train)
     size = TableSize(len(train), n_columns if config.follows(DataRule.folds_by_cost) else 0)
     n_folds = size.n_folds(config.folds, _n_most(train, related))
@@ -271,7 +276,8 @@ def _take(rows: Rows, n_taken: int, strata: Rows | None, seed: int) -> tuple[Row
     """Return the rows that stay, the rows taken by chance, and whether each class gave its
     share."""
     if strata is not None:
-        counts = np.unique_counts(strata[rows]).counts
+        counts = np.bincount(strata[rows])
+        counts = counts[counts > 0]
         if counts.min() < 2 or len(counts) > min(n_taken, len(rows) - n_taken):
             strata = None
     kept, taken = train_test_split(
@@ -289,11 +295,11 @@ def _strata(classes: Targets) -> Rows | None:
     One rare class must not stop the others from being split evenly. The result is None where fewer
     than two classes are large enough.
     """
-    numbers, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    counts = np.bincount(classes)
     if (counts >= _N_PARTS).sum() < 2:
         return None
-    merged: Rows = np.where(counts < _N_PARTS, numbers[counts.argmax()], numbers)
-    return merged[places]
+    merged: Rows = np.where(counts < _N_PARTS, counts.argmax(), np.arange(len(counts)))
+    return merged[classes]
 
 
 def take_related_columns(frame: pd.DataFrame, config: DataConfig) -> tuple[RelatedRows, list[str]]:

@@ -1,4 +1,4 @@
-"""Numbers and points in time that are written as texts, with separators, a currency or a unit.
+"""Numbers and points in time that are written as texts, and the words of longer texts.
 
 It imports the standard library alone: an export contains a copy of this file, so that a served
 model reads cells as training did. Parts of a date are computed from seconds, a number or an array.
@@ -7,6 +7,7 @@ model reads cells as training did. Parts of a date are computed from seconds, a 
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,8 @@ from typing import Any
 
 LONGEST = 40
 """Largest number of characters in a text that may be a number or a date."""
+MAX_TEXT_CHARACTERS = 2000
+"""Characters of a longer text that are read: the rest of a novel adds little to its topics."""
 DATE_PARTS = ("year", "month", "weekday", "hour", "since")
 """The numbers that a date becomes: year, month 1 to 12, weekday 0 (Monday) to 6, hour 0 to 23, and
 seconds since 1970; all in UTC."""
@@ -201,3 +204,44 @@ def _seconds_of(cell: Any, text: str, form: str) -> float | None:
         aware = cell if cell.tzinfo else cell.replace(tzinfo=datetime.UTC)
         return (aware - _EPOCH).total_seconds()
     return parse_text_seconds(text, form)
+
+
+def count_words(cell: Any, n_buckets: int) -> dict[int, int]:
+    """Return how often the words of each bucket are in a cell; a missing cell has no words.
+
+    The buckets are those of scikit-learn's `HashingVectorizer`, with which training counts words.
+    """
+    is_missing = cell is None or (not isinstance(cell, str) and str(cell) in _MISSING_VALUES)
+    text = "" if is_missing else str(cell)[:MAX_TEXT_CHARACTERS]
+    return dict(Counter(abs(_hash(w)) % n_buckets for w in _WORD.findall(text.lower())))
+
+
+_MISSING_VALUES = ("nan", "NaT", "<NA>")
+_WORD = re.compile(r"\b\w\w+\b")
+
+
+@functools.lru_cache(maxsize=2**16)  # most words of a text are in others, too
+def _hash(word: str) -> int:
+    """Return the signed MurmurHash3 of a word, of 32 bits, with seed 0 (Austin Appleby)."""
+    data = word.encode("utf-8", "surrogatepass")
+    whole = len(data) // 4 * 4
+    hashed = 0
+    for place in range(0, whole, 4):
+        hashed ^= _mixed(int.from_bytes(data[place : place + 4], "little"))
+        hashed = (_rotated(hashed, 13) * 5 + 0xE6546B64) & _ALL_BITS
+    hashed ^= _mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+    hashed = ((hashed ^ hashed >> 16) * 0x85EBCA6B) & _ALL_BITS
+    hashed = ((hashed ^ hashed >> 13) * 0xC2B2AE35) & _ALL_BITS
+    hashed ^= hashed >> 16
+    return hashed - 2**32 if hashed >> 31 else hashed
+
+
+_ALL_BITS = 2**32 - 1
+
+
+def _mixed(number: int) -> int:
+    return _rotated(number * 0xCC9E2D51 & _ALL_BITS, 15) * 0x1B873593 & _ALL_BITS
+
+
+def _rotated(number: int, n_bits: int) -> int:
+    return (number << n_bits | number >> 32 - n_bits) & _ALL_BITS

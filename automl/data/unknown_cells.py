@@ -8,7 +8,7 @@ dates, a category that training did not have or that was rare there, a text with
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ class UnknownCells:
     n_unknown: int
     examples: tuple[str, ...]
     """Different unknown cells, at most `_N_EXAMPLES`."""
+    first: Hashable = None
+    """The label of the first row with an unknown cell, as in the table's index."""
 
     def __add__(self, other: UnknownCells) -> UnknownCells:
         examples = dict.fromkeys((*self.examples, *other.examples))
@@ -45,6 +47,7 @@ class UnknownCells:
             self.n_present + other.n_present,
             self.n_unknown + other.n_unknown,
             tuple(examples)[:_N_EXAMPLES],
+            self.first if self.n_unknown else other.first,
         )
 
     @property
@@ -74,10 +77,12 @@ def count_unknown(column: pd.Series[Any], is_read: npt.NDArray[np.bool_]) -> Unk
     """Return the unknown cells of a column: those that are neither read nor missing."""
     if is_read.all():
         return UnknownCells(len(column), 0, ())
-    codes, different = cells.distinct_cells(column[~is_read])
+    unread = column[~is_read]
+    codes, different = cells.distinct_cells(unread)
     n_unknown = int((codes >= 0).sum())
+    first = unread.index[int((codes >= 0).argmax())] if n_unknown else None
     examples = tuple(dict.fromkeys(map(cells.verbatim_text, different[:_N_EXAMPLES])))
-    return UnknownCells(int(is_read.sum()) + n_unknown, n_unknown, examples)
+    return UnknownCells(int(is_read.sum()) + n_unknown, n_unknown, examples, first)
 
 
 def unknown_shares(tally: TableTally) -> dict[str, float]:
@@ -140,6 +145,20 @@ def unknown_column(columns: TableColumns, tally: TableTally) -> str:
                 f"example {_shown(counted)}: {remedy}."
             )
     return ""
+
+
+def unreadable_cells(columns: TableColumns, tally: TableTally) -> str:
+    """Return a line on the columns of numbers or dates with more unknown cells than training had;
+    empty: there are no such columns."""
+    parts = []
+    for name, counted in tally.items():
+        (kind, n_needed), share = _kind(columns, name), columns.unknown_share(name)
+        if n_needed == 1 and share is not None and counted.is_above(share):
+            parts.append(
+                f"{name}: {counted.n_unknown:,} of {counted.n_present:,} cells cannot be "
+                f"read as {kind}, first {counted.examples[0][:60]!r} in row {counted.first}"
+            )
+    return f"{'; '.join(parts)}. They count as missing." if parts else ""
 
 
 def _kind(columns: TableColumns, name: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 What a trial changed is put back (`watched_values.py`), and processes that it left behind are
 killed. A worker that stays changed ends; the sweep's own process cannot be ended and only warns.
-A process per trial would isolate more, and costs too much (`automl/DESIGN.md`).
+A process per trial would isolate more, and costs too much (`docs/why/rejected-processes.md`).
 
 Threads and processes that a library keeps for its next use do not count as left behind: idle ones
 are left alone, and pools are closed by their library's own method where it is known. The rest gets

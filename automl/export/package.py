@@ -21,7 +21,7 @@ import numpy as np
 from automl.config import ExportFormat
 from automl.data import text_values
 from automl.data.cells import MISSING_TEXTS
-from automl.data.columns import CategoryColumn, TableColumns, TextReading, source_column
+from automl.data.columns import CategoryColumn, TableColumns, source_column
 from automl.data.combined_columns import side_places
 from automl.data.scoring.metrics import Threshold
 from automl.data.tables.table_sources import frame_from_rows
@@ -53,7 +53,7 @@ EXPORT_LAYOUT = "automl-export-1"
 """The version of `schema.json`, which names it; a change of the schema's meaning raises it."""
 SCHEMA_FILE, READER = "schema.json", "reader.py"
 TEXT_VALUES_FILE = "said.py"
-"""The file with which the reader reads dates, and numbers in texts, if columns hold any."""
+"""The file with which the reader reads dates, numbers in texts, and words, if columns hold any."""
 N_AT_ONCE = 10_000
 
 
@@ -103,7 +103,6 @@ def export_model(
     form = EXPORT_FORMATS[kind]
     form.check()  # reports missing libraries before anything is computed
     columns = predictor.columns
-    _refuse_texts(columns)
     proof = ExportProof.of(predictor, rows)
     make_folder(to.parent)
     with replace_folder(to) as folder:
@@ -271,17 +270,6 @@ def _describe_pairs(columns: TableColumns) -> list[dict[str, Any]]:
         }
         for c, pair in zip(made, columns.pairs, strict=True)
     ]
-
-
-def _refuse_texts(columns: TableColumns) -> None:
-    """Raise ConfigError if columns hold texts, whose words no graph reads."""
-    texts = [reading.name for reading in columns.readings if isinstance(reading, TextReading)]
-    if texts:
-        drops = " ".join(f"data.columns.{name}=drop" for name in texts)
-        raise ConfigError(
-            f"The model reads texts ({', '.join(texts)}), which no graph does: export a model of a "
-            f"new study without them ({drops}), or use automl.load(path).predict(rows)."
-        )
 
 
 def _origin(form: ExportFormatSpec) -> dict[str, Any]:

@@ -10,6 +10,7 @@ An export contains a copy of this file.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import hashlib
 import json
@@ -64,6 +65,11 @@ class Model:
             for name, reading in self._readings.items()
             if "counts" in reading
         }
+        self._topics = {
+            name: decode_topics(reading)
+            for name, reading in self._readings.items()
+            if reading["kind"] == "text"
+        }
         self._combined = self.schema.get("combined", [])
         self._verbatim = {c["name"] for c in categorical if c.get("verbatim")}
         self._verbatim |= {name for name, r in self._readings.items() if r.get("verbatim")}
@@ -96,8 +102,11 @@ class Model:
         """Return the model's inputs for one row; other columns of the row are ignored."""
         inputs: dict[str, Any] = {}
         if self._numbers:
+            topics = self._topics_of(row)
             numbers = [
-                self._derived_number(plain_cell(row[name]), name, part)
+                topics[name, part]
+                if name in self._topics
+                else self._derived_number(plain_cell(row[name]), name, part)
                 if part
                 else self._number(plain_cell(row[name]), name)
                 for name, part in self._numbers
@@ -135,6 +144,18 @@ class Model:
         if part == "frequency":
             return math.log1p(reading["counts"].get(self._category(cell, name), 1))
         return float(self._text_values.number_of(cell, reading, part, self._missing))
+
+    def _topics_of(self, row: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+        """Return the topics of the texts in a row, by column and part."""
+        return {
+            (name, f"topic{place}"): topic
+            for name, (idf, components) in self._topics.items()
+            for place, topic in enumerate(
+                topics_of_words(
+                    self._text_values.count_words(plain_cell(row[name]), len(idf)), idf, components
+                )
+            )
+        }
 
     def _number(self, cell: Any, name: str) -> float:
         """Return the number in a cell, or NaN if it is missing. Times are seconds since 1970."""
@@ -206,6 +227,22 @@ def combine_numbers(numbers: Sequence[float], column: Mapping[str, Any]) -> floa
     sides = [numbers[i] if abs(numbers[i]) <= LARGEST_NUMBER else np.nan for i in column["places"]]
     with np.errstate(all="ignore"):
         return float(reduce(OPERATIONS[column["operation"]], map(np.float64, sides)))
+
+
+def decode_topics(reading: Mapping[str, str]) -> tuple[Any, Any]:
+    """Return the weight of each bucket of words, and the share of each bucket in each topic."""
+    idf = np.frombuffer(base64.b64decode(reading["idf"]), "<f4").astype(np.float64)
+    components = np.frombuffer(base64.b64decode(reading["components"]), "<f2").astype(np.float64)
+    return idf, components.reshape(-1, len(idf))
+
+
+def topics_of_words(words: Mapping[int, int], idf: Any, components: Any) -> list[float]:
+    """Return the topics of a text with these counts of words; without a known word all are 0."""
+    buckets = np.array([*words], dtype=np.intp)
+    weights = (1 + np.log(np.array([*words.values()], dtype=np.float64))) * idf[buckets]
+    topics: list[float] = (components[:, buckets] @ weights).tolist()
+    length = math.sqrt(float(weights @ weights)) or 1.0
+    return [topic / length for topic in topics]
 
 
 def open_module(file: Path) -> Any:

@@ -24,8 +24,8 @@ class StudyGoal:
     """Names of the params in the space; a trial may lack those whose `when` is not met."""
     keeps_last: bool = False
     """The last report counts as the best."""
-    n_metrics: int = 1
-    """The number of metrics that are optimised: the leading one and the first of `more_metrics`."""
+    more_directions: tuple[Direction, ...] = ()
+    """Directions of the other optimised metrics, which are the first of `more_metrics`."""
     more_metrics: tuple[str, ...] = ()
     """The names of further metrics whose values a trial must have, for limits, too."""
     value_at_end: bool = False
@@ -35,7 +35,8 @@ class StudyGoal:
     @property
     def several(self) -> tuple[str, ...]:
         """The names of the optimised metrics in their order; empty for one metric."""
-        return (self.metric, *self.more_metrics[: self.n_metrics - 1]) if self.n_metrics > 1 else ()
+        n_more = len(self.more_directions)
+        return (self.metric, *self.more_metrics[:n_more]) if n_more else ()
 
 
 MIN_LOSS_GOAL = StudyGoal("val_loss", Direction.minimize)

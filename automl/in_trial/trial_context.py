@@ -8,11 +8,14 @@ called in `function_call.py`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
+from automl.errors import AutoMLError
 from automl.record.disk import flush_folder, make_folder, storage_errors
 from automl.trial import Params, TrialSpec
 
@@ -51,6 +54,10 @@ class MissingParamError(KeyError):
         return f"{self.name!r} is not among the trial's params: {self._known}"
 
 
+class NoRunningTrialError(AutoMLError):
+    """Raised by `automl.report` where no trial runs."""
+
+
 class UnfitObjectiveError(Exception):
     """Raised when an objective does something that is wrong in every trial of a sweep."""
 
@@ -64,6 +71,10 @@ class _TrialParams(dict[str, Any]):
 
 class ReportRecorder(Protocol):
     """Receives the reports and tags of a `TrialContext`; `TrialReports` implements it."""
+
+    @property
+    def last_step(self) -> int | None:
+        """The step that was reported last; None: there is none."""
 
     def restore(self) -> dict[str, Any] | None: ...
 
@@ -172,6 +183,49 @@ class TrialContext:
         and more than 100 names.
         """
         self._record.set_tag(name, value)
+
+
+_running_trial: ContextVar[TrialContext | None] = ContextVar("running_trial", default=None)
+
+
+@contextmanager
+def running_trial(trial: TrialContext) -> Iterator[None]:
+    """Have `report` mean the trial, in this thread, while the block runs."""
+    token = _running_trial.set(trial)
+    try:
+        yield
+    finally:
+        _running_trial.reset(token)
+
+
+def report(
+    metrics: Mapping[str, float],
+    step: SupportsIndex | None = None,
+    checkpoint: Callable[[], CheckpointState] | None = None,
+    best: Callable[[], CheckpointState] | None = None,
+    scores: Callable[[], Mapping[str, float]] | None = None,
+) -> None:
+    """Report metrics of the trial that runs in this thread, as `TrialContext.report` does.
+
+    For code that is not given the trial. Without `step` the report is of the step after the last
+    one. Raises NoRunningTrialError where no trial runs.
+    """
+    trial = _running_trial.get()
+    if trial is None:
+        raise NoRunningTrialError(
+            "automl.report: no trial runs in this thread. A sweep calls the function that trains "
+            "(automl train=FILE.py:FUNCTION, or automl.sweep(FUNCTION, …)), and reports belong "
+            "there; to another thread or process give the trial itself, and call trial.report. "
+            "A program prints its metrics: val_loss: 0.3."
+        )
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"automl.report({metrics!r}, …): the metrics come first, as a dict, and then the step: "
+            'automl.report({"val_loss": 0.3}, 7).'
+        )
+    last = trial._record.last_step
+    following = 0 if last is None else last + 1
+    trial.report(following if step is None else step, metrics, checkpoint, best, scores)
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ resolve_objective = partial(
 """Returns the function of a target. `function_call.py` decides how it is called."""
 resolve_builder = partial(_resolve_function, "model.target", "n_inputs, n_outputs and params")
 resolve_source = partial(_resolve_function, "data.source", "no arguments, and returns the data")
+resolve_metric = partial(_resolve_function, "study.metric", "y_true and y_predicted")
 resolve_loss = partial(_resolve_function, "training.loss", "outputs and targets, both tensors")
 
 

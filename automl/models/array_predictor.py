@@ -63,6 +63,9 @@ class ArrayPredictor(LoadedModel):
             raise AutoMLError("This model gives no scores of classes: use predict(rows).")
         return class_probabilities(self.outputs(rows))
 
+    predict_proba = predict_probabilities
+    """The name of it in scikit-learn and AutoGluon."""
+
     def score(self, rows: Any, y: Any) -> dict[str, float]:
         """Return every metric of the task, the same as `evaluate` (`config.metrics.METRICS`).
 

@@ -1,4 +1,4 @@
-"""Draws pictures of an ensemble from rows that none of the models asked has seen.
+"""Draws PNGs of what was found in an ensemble (`ensemble_findings.py`), for its run in MLflow.
 
 It is the only module that knows matplotlib. It uses no global state of matplotlib, so that it does
 not disturb threads and notebooks that draw, too.
@@ -6,38 +6,19 @@ not disturb threads and notebooks that draw, too.
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Mapping
 from io import BytesIO
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from automl.config import Task
-from automl.data.dataset import Dataset, DatasetPart, TableRows, Targets
-from automl.data.scoring.label_thresholds import (
-    held_out_thresholds,
-    label_probabilities,
-)
-from automl.data.scoring.metrics import (
-    Floats,
-    make_predictions,
-    predict_labels,
-)
-from automl.data.scoring.model_findings import (
-    calibration_curve,
-    confusion_matrix,
-    permutation_importances,
-)
-from automl.models.family import TrainedModel
-from automl.models.mean_model import MeanModel
 from automl.record.study_files import (
     CALIBRATION_PLOT,
     ERRORS_PLOT,
     IMPORTANCES_PLOT,
     PREDICTED_PLOT,
 )
+from automl.trial import EnsembleFindings
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -54,154 +35,88 @@ def png_bytes(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-MAX_ROWS = 2_000
-"""Largest number of rows to shuffle columns in. A share of errors of this many is within 1 %."""
-N_REPEATS = 5
-IMPORTANCE_SECONDS = 20.0
-"""About the longest time to compute importances. More columns get fewer repeats; so many that one
-repeat takes longer get none."""
-N_BARS = 25
-N_CLASSES = 12
-N_POINTS = 5_000
-
-
-def ensemble_plots(
-    data: Dataset,
-    outputs: Floats,
-    models: Mapping[int, TrainedModel],
-    weights: Mapping[int, float],
-    *,
-    by_threshold: bool = False,
-) -> dict[str, bytes]:
-    """Return PNGs by the names of their files; without importances if there are too many columns.
-
-    `outputs` are the ensemble's for `data.judged`; `models` and `weights` are its members', by
-    trial. `by_threshold`: labels are chosen by a threshold.
-    """
+def ensemble_plots(found: EnsembleFindings, n_rows: int) -> dict[str, bytes]:
+    """Return PNGs by the names of their files. `n_rows`: how many rows judge the ensemble."""
     pngs = {}
-    if data.task is Task.regression:
-        pngs[PREDICTED_PLOT] = _draw_predictions(data, outputs)
+    if found.classes:
+        pngs[ERRORS_PLOT] = _draw_errors(found, n_rows)
+        pngs[CALIBRATION_PLOT] = _draw_calibration(found, n_rows)
     else:
-        pngs[ERRORS_PLOT] = _draw_errors(data, _labels(data, outputs, by_threshold=by_threshold))
-        pngs[CALIBRATION_PLOT] = _draw_calibration(data, outputs)
-    part, asked_models = _unseen_rows(data, models)
-    asked_weights = [weights[trial] for trial in asked_models]
-    ensemble = MeanModel(list(asked_models.values()), data.task, asked_weights)
-    if (png := _draw_importances(data, part, ensemble)) is not None:
-        pngs[IMPORTANCES_PLOT] = png
+        pngs[PREDICTED_PLOT] = _draw_predictions(found, n_rows)
+    if found.importances:
+        pngs[IMPORTANCES_PLOT] = _draw_importances(found)
     return pngs
 
 
-def _unseen_rows(
-    data: Dataset, models: Mapping[int, TrainedModel]
-) -> tuple[DatasetPart, dict[int, TrainedModel]]:
-    """Return up to `MAX_ROWS` rows, and the models to ask, which did not train on them."""
-    part, asked_models = data.validation, dict(models)
-    if data.folds:
-        part = data.train.take(data.folds[0].judged)
-        asked_models = {n: m.members[0] for n, m in models.items() if isinstance(m, MeanModel)}
-    order = np.random.default_rng(0).permutation(len(part))[:MAX_ROWS]
-    return part.take(np.sort(order)), asked_models
-
-
-def _draw_importances(data: Dataset, part: DatasetPart, model: TrainedModel) -> bytes | None:
-    """Return the picture of the columns' importances; None: there are too many columns."""
-    unit = data.target_mean, data.target_scale
-
-    def loss(rows: TableRows) -> float:
-        outputs = model.outputs(data.columns, rows)
-        return make_predictions(data.task, outputs, part.y, *unit, data.loss).scored(["loss"])[
-            "loss"
-        ]
-
-    begun = time.perf_counter()
-    before = loss(part.rows)
-    n_repeats = n_shuffle_repeats(time.perf_counter() - begun, len(data.columns.sources))
-    if n_repeats < 1:
-        return None
-    found = permutation_importances(data.columns, part.rows, loss, n_repeats=n_repeats, seed=0)
-    shown = found.iloc[:N_BARS]
+def _draw_importances(found: EnsembleFindings) -> bytes:
+    shown = found.importances
     figure = new_figure(8, 1.5 + 0.28 * len(shown))
     axes = figure.add_subplot(
-        title=_title(f"Columns that matter, the first {len(shown)} of {len(found)}", len(part)),
-        xlabel=f"rise of the loss from {before:.4g} where a column is shuffled",
+        title=_title(
+            f"Columns that matter, the first {len(shown)} of {found.n_columns}", found.n_rows
+        ),
+        xlabel=f"rise of the loss from {found.loss:.4g} where a column is shuffled",
     )
-    names = [_short(name) for name in shown.index]
-    axes.barh(range(len(shown)), shown.importance, xerr=shown["std"], color="tab:blue")
+    names = [_short(column.name) for column in shown]
+    rises, errors = [c.rise for c in shown], [c.standard_deviation for c in shown]
+    axes.barh(range(len(shown)), rises, xerr=errors, color="tab:blue")
     axes.set_yticks(range(len(shown)), names, parse_math=False)
     axes.invert_yaxis()
     axes.grid(axis="x", alpha=0.3)
     return png_bytes(figure)
 
 
-def n_shuffle_repeats(one_seconds: float, n_columns: int) -> int:
-    """Return how often each column may be shuffled, if one evaluation takes `one_seconds`."""
-    if not n_columns:
-        return 0
-    return min(N_REPEATS, int(IMPORTANCE_SECONDS / max(one_seconds * n_columns, 1e-9)))
-
-
-def _labels(data: Dataset, outputs: Floats, *, by_threshold: bool) -> Targets:
-    if not by_threshold:
-        return predict_labels(outputs, None)
-    shares = label_probabilities(outputs)
-    thresholds = held_out_thresholds(shares, data.judged.y)
-    both = np.stack([1 - shares, shares], axis=1) if shares.ndim == 1 else shares
-    return predict_labels(both, thresholds)
-
-
-def _draw_errors(data: Dataset, predicted: Targets) -> bytes:
-    found = confusion_matrix(predicted, data.judged.y, data.classes, n_most=N_CLASSES)
-    n, names = len(found.names), [_short(name) for name in found.names]
+def _draw_errors(found: EnsembleFindings, n_rows: int) -> bytes:
+    counts = np.array(found.confusion)
+    totals = counts.sum(axis=1)
+    shares = counts / np.maximum(1, totals[:, None])
+    n, names = len(found.classes), [_short(name) for name in found.classes]
     figure = new_figure(3.5 + 0.55 * n, 2.5 + 0.5 * n)
     axes = figure.add_subplot(
-        title=_title("What rows of each class are taken for", len(data.judged)),
+        title=_title("What rows of each class are taken for", n_rows),
         xlabel="taken for",
         ylabel="class, and how many rows",
     )
-    axes.imshow(found.shares, cmap="Blues", vmin=0, vmax=1)
-    row_names = [f"{name}  {rows:,}" for name, rows in zip(names, found.n_rows.sum(1), strict=True)]
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    row_names = [f"{name}  {rows:,}" for name, rows in zip(names, totals, strict=True)]
     axes.set_xticks(range(n), names, rotation=45, ha="right", parse_math=False)
     axes.set_yticks(range(n), row_names, parse_math=False)
-    for (row, column), share in np.ndenumerate(found.shares):
+    for (row, column), share in np.ndenumerate(shares):
         colour = "white" if share > 0.5 else "black"
         axes.text(column, row, f"{share:.0%}", ha="center", va="center", color=colour)
     return png_bytes(figure)
 
 
-def _draw_calibration(data: Dataset, outputs: Floats) -> bytes:
-    shares = np.exp(outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True))
-    found = calibration_curve(shares, data.judged.y)
-    of_class = f"of {_short(str(data.classes[1]))}" if len(data.classes) == 2 else "of each class"
+def _draw_calibration(found: EnsembleFindings, n_rows: int) -> bytes:
+    predicted, observed, sizes = (
+        np.array(values) for values in zip(*found.calibration, strict=True)
+    )
+    of_class = f"of {_short(found.classes[1])}" if len(found.classes) == 2 else "of each class"
     figure = new_figure(6, 6)
     axes = figure.add_subplot(
-        title=_title("Calibration", len(data.judged)),
+        title=_title("Calibration", n_rows),
         xlabel=f"probability {of_class} that is predicted",
         ylabel="share that is of the class",
         aspect="equal",
     )
     axes.xaxis.label.set_parse_math(False)
     axes.plot([0, 1], [0, 1], color="gray", linestyle="--", label="as it should be")
-    axes.plot(found.predicted, found.observed, color="tab:blue")
-    sizes = 20 + 180 * found.n_rows / found.n_rows.max()
-    axes.scatter(
-        found.predicted, found.observed, s=sizes, color="tab:blue", label="larger: more rows"
-    )
+    axes.plot(predicted, observed, color="tab:blue")
+    dots = 20 + 180 * sizes / sizes.max()
+    axes.scatter(predicted, observed, s=dots, color="tab:blue", label="larger: more rows")
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)
     return png_bytes(figure)
 
 
-def _draw_predictions(data: Dataset, outputs: Floats) -> bytes:
-    values = outputs[:, 0] * data.target_scale + data.target_mean
-    true = data.judged.y.astype(np.float64)
-    places = np.random.default_rng(0).permutation(len(true))[:N_POINTS]
+def _draw_predictions(found: EnsembleFindings, n_rows: int) -> bytes:
+    true, predicted = (np.array(values) for values in zip(*found.pairs, strict=True))
     figure = new_figure(6, 6)
     axes = figure.add_subplot(
-        title=_title("Predicted against true", len(data.judged)), xlabel="true", ylabel="predicted"
+        title=_title("Predicted against true", n_rows), xlabel="true", ylabel="predicted"
     )
     axes.xaxis.label.set_parse_math(False)
-    axes.scatter(true[places], values[places], s=9, alpha=0.4, color="tab:blue", linewidths=0)
+    axes.scatter(true, predicted, s=9, alpha=0.4, color="tab:blue", linewidths=0)
     axes.axline((true.mean(), true.mean()), slope=1, color="gray", linestyle="--")
     axes.grid(alpha=0.3)
     return png_bytes(figure)

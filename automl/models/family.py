@@ -144,6 +144,10 @@ class Family(ModelConfig, ABC):
         """Return the number of reports of a whole trial, from settings that say its length."""
         return training.n_epochs
 
+    def likely_reports(self, params: Params, training: TrainingConfig, n_rows: int) -> int:
+        """Return about how many reports a trial on `n_rows` makes at least until it ends."""
+        return self.n_reports(training)
+
     def n_first_reports(self, training: TrainingConfig, n_rows: int) -> int:
         """Return the number of reports that a trial on `n_rows` needs before it is compared."""
         return 1

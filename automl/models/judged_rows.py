@@ -22,20 +22,14 @@ from automl.config.metrics import (
     prediction_metrics,
 )
 from automl.data.dataset import Dataset, DatasetPart, Targets
-from automl.data.scoring.label_thresholds import (
-    MAX_CLASSES,
-    best_threshold,
-    held_out_thresholds,
-    label_probabilities,
-)
-from automl.data.scoring.metrics import (
-    Floats,
-    make_predictions,
-)
+from automl.data.scoring.label_thresholds import LabelThresholds
+from automl.data.scoring.metrics import Floats, make_predictions
+from automl.data.users_metric import UsersMetric
 from automl.models.model_file import THRESHOLD_KEY
 
-THRESHOLD_METRIC = "val_f1"
-"""Metric of a study whose models choose labels by a threshold of their own."""
+TRIAL_THRESHOLD_METRICS = ("f1", "balanced_accuracy")
+"""Metrics of a study whose trials' models choose labels by a threshold of their own. By error, the
+likeliest class is the label; only an ensemble may have a threshold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,26 +44,32 @@ class JudgedTargets:
     metric: str
     """Name of the metric that the study optimises (`study.metric`)."""
     loss: ValueLoss = SQUARED_ERROR
+    users_metric: UsersMetric | None = None
+    """The metric of the study, if it is a function of the user's."""
 
     @classmethod
     def from_part(cls, dataset: Dataset, part: DatasetPart, metric: str) -> JudgedTargets:
         """Return the targets of a part of the data set."""
         unit = dataset.target_mean, dataset.target_scale
-        return cls(dataset.task, part.y, *unit, metric, dataset.loss)
+        return cls(dataset.task, part.y, *unit, metric, dataset.loss, dataset.users_metric)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Return the names of all metrics."""
+        own = () if self.users_metric is None else (self.users_metric.name,)
+        return prediction_metrics(self.task, self.loss) + own
 
     @property
     def wants_metric(self) -> bool:
         """Whether the metric needs the outputs, and is no sum that each epoch has anyway."""
         name = self.metric.removeprefix(JUDGED_PREFIX)
-        known = self.metric.startswith(JUDGED_PREFIX) and name in prediction_metrics(
-            self.task, self.loss
-        )
+        known = self.metric.startswith(JUDGED_PREFIX) and name in self._names
         return known and self.metric not in EPOCH_METRICS[self.task] and len(self.y) > 0
 
     def study_metric(self, outputs: Floats) -> dict[str, float]:
         """Return the study's metric for outputs (N, C); NaN if the rows do not determine it."""
         names = [self.metric.removeprefix(JUDGED_PREFIX)]
-        return self._scored(outputs, [*names, "error"] if self._has_threshold(outputs) else names)
+        return self._scored(outputs, [*names, "error"] if self._has_thresholds else names)
 
     def each_epoch(self, outputs: Floats) -> dict[str, float]:
         """Return the metrics of an epoch's report, without `train_loss`."""
@@ -79,28 +79,38 @@ class JudgedTargets:
 
     def all_metrics(self, outputs: Floats) -> dict[str, float]:
         """Return all metrics that the rows determine."""
-        found = self._scored(outputs, prediction_metrics(self.task, self.loss))
+        found = self._scored(outputs, self._names)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def threshold_entry(self, outputs: Floats) -> dict[str, Any]:
-        """Return the label threshold for a model file, if the study's metric is F1."""
-        if not (len(self.y) and self._has_threshold(outputs)):
-            return {}
-        return {
-            THRESHOLD_KEY: best_threshold(label_probabilities(outputs.astype(np.float64)), self.y)
-        }
+        """Return the label threshold for a model file, if the study's metric wants one."""
+        thresholds = self._thresholds(outputs.astype(np.float64)) if len(self.y) else None
+        return {} if thresholds is None else {THRESHOLD_KEY: thresholds.best}
 
-    def _has_threshold(self, outputs: Floats) -> bool:
-        return self.metric == THRESHOLD_METRIC and 2 <= outputs.shape[1] <= MAX_CLASSES
+    def _thresholds(self, outputs: Floats) -> LabelThresholds | None:
+        name = self.metric.removeprefix(JUDGED_PREFIX)
+        if not self._has_thresholds:
+            return None
+        return LabelThresholds.find(outputs, self.y, name, self.users_metric)
+
+    @property
+    def _has_thresholds(self) -> bool:
+        """Whether labels may follow thresholds by the study's metric."""
+        name, own = self.metric.removeprefix(JUDGED_PREFIX), self.users_metric
+        is_users = own is not None and own.name == name and self.task is Task.classification
+        is_known = is_users or name in TRIAL_THRESHOLD_METRICS
+        return is_known and self.metric.startswith(JUDGED_PREFIX)
 
     def _scored(self, outputs: Floats, names: Sequence[str]) -> dict[str, float]:
         if not len(self.y):
             return {}
         scale = self.target_mean, self.target_scale
-        outputs, threshold = outputs.astype(np.float64), None
-        if self._has_threshold(outputs):
-            threshold = held_out_thresholds(label_probabilities(outputs), self.y)
-        predictions = make_predictions(self.task, outputs, self.y, *scale, self.loss, threshold)
+        outputs = outputs.astype(np.float64)
+        thresholds = self._thresholds(outputs)
+        threshold = None if thresholds is None else thresholds.held_out
+        predictions = make_predictions(
+            self.task, outputs, self.y, *scale, self.loss, threshold, self.users_metric
+        )
         return {
             f"{JUDGED_PREFIX}{name}": value for name, value in predictions.scored(names).items()
         }

@@ -4,7 +4,7 @@ Several seeds of one training become their mean: they share all but their weight
 the weighted mean of its members, each the mean of its seeds. Members are chosen by rows that none
 of them has seen (`ensemble_selection.py`), also while the sweep still runs: each model
 is asked once, and its outputs are kept. `mean_state.py` joins their states, and
-`ensemble_figures.py` draws the pictures.
+`ensemble_findings.py` finds out what the ensemble goes by, and `ensemble_figures.py` draws that.
 """
 
 from __future__ import annotations
@@ -19,25 +19,18 @@ from typing import Any
 import numpy as np
 
 from automl.config import Task
-from automl.data.dataset import Dataset
-from automl.data.scoring.label_thresholds import (
-    best_threshold,
-    held_out_thresholds,
-    label_probabilities,
-)
-from automl.data.scoring.metrics import (
-    Floats,
-    make_predictions,
-)
+from automl.config.metrics import JUDGED_PREFIX, prediction_metrics
+from automl.data.dataset import Dataset, spread_places
+from automl.data.scoring.evaluation import bootstrap_interval, bootstrap_metrics
+from automl.data.scoring.label_thresholds import LabelThresholds
+from automl.data.scoring.metrics import Floats, JudgedPredictions, make_predictions
 from automl.errors import AutoMLError
 from automl.in_trial.checkpoints import plain_checkpoint
 from automl.in_trial.user_code import resolve_builder
-from automl.models.ensemble_selection import (
-    choose_sharpness,
-    select_ensemble,
-    standard_errors_lost,
-)
-from automl.models.mean_model import judged_outputs, mean_outputs
+from automl.models.ensemble_findings import find_in_ensemble
+from automl.models.ensemble_selection import select_ensemble, standard_errors_lost
+from automl.models.judged_rows import TRIAL_THRESHOLD_METRICS
+from automl.models.mean_model import class_probabilities, judged_outputs, mean_outputs
 from automl.models.mean_state import (
     ModelState,
     count_leaves,
@@ -62,9 +55,19 @@ from automl.models.predictor import (
     read_checkpoint,
     read_model,
 )
+from automl.models.selection_costs import (
+    LabelCosts,
+    RowCosts,
+    SelectionCosts,
+    UsersMetricCosts,
+    choose_sharpness,
+    class_costs,
+    value_costs,
+)
 from automl.record.disk import replace_folder
-from automl.record.study_files import BEST_CHECKPOINT_FILE, IMPORTANCES_PLOT
-from automl.trial import trial_name
+from automl.record.leaderboard import MAIN_METRICS
+from automl.record.study_files import BEST_CHECKPOINT_FILE
+from automl.trial import ENSEMBLE_NAME, EnsembleFindings, ScoreInterval, trial_name
 
 LEARNED_KEYS = (THRESHOLD_KEY, SHARPNESS_KEY)
 """Keys of what was learned from the rows that judge; a refit, which has none, keeps it."""
@@ -129,13 +132,24 @@ def read_model_file(path: Path) -> dict[str, Any]:
         raise AutoMLError(f"{error} Remove its folder, and refit again.") from error
 
 
+N_RESAMPLES = 200
+"""Number of bootstrap samples for the intervals of an ensemble and its candidates: five lie beyond
+each end of a 95 % interval."""
+N_INTERVALS = 50
+"""Largest number of candidates that get intervals, the best first."""
+N_USERS_INTERVALS = 5
+"""The same, by a function of the user's, which is called for each sample of each candidate."""
+MAX_RESAMPLED_ROWS = 200_000
+"""Largest number of rows that are resampled, over all candidates; the ensemble always is."""
+MAX_LABEL_ROWS = 20_000
+"""Number of rows, evenly spread, by which models are selected by a metric of labels or ranks."""
 MIN_SECONDS = 1e-6
 """Time that is assumed if the clock has not moved."""
 
 
 def write_ensemble(job: EnsembleFileJob) -> EnsembleFileResult:
     """Choose the members, and write the file. Raises AutoMLError if no model can be read."""
-    return write_from_candidates(job, EnsembleCandidates(job.dataset, job.build))
+    return write_from_candidates(job, EnsembleCandidates(job.dataset, job.build, job.metric))
 
 
 def write_from_candidates(
@@ -152,24 +166,31 @@ def write_from_candidates(
     all_states = {trial: content["state"] for trial, content in contents.items()}
     states, selection, note = thin_forests(all_states, selection, candidates, job.max_leaves)
     content = {
-        **members_content(list(states.values()), members),
+        **members_content([_without_threshold(state) for state in states.values()], members),
         "metrics": selection.scores,
         "study": job.study,
     }
-    if selection.threshold is not None:
-        content["state"] = {**content["state"], THRESHOLD_KEY: selection.threshold}
+    if selection.thresholds is not None:
+        content["state"] = {**content["state"], THRESHOLD_KEY: selection.thresholds.best}
     if selection.sharpness != 1.0:
         content["state"] = {**content["state"], SHARPNESS_KEY: selection.sharpness}
-    not_drawn = _draw(job, selection, candidates)
+    findings, not_drawn = _find(job, selection, candidates)
     save_model_file(Path(job.path), content, [Path(job.models[trial]) for trial in members])
     return EnsembleFileResult(
         members,
         selection.scores,
         selection.best_trial_scores,
         dict(candidates.speeds),
+        candidates.intervals(selection, job.models),
+        findings,
         not_drawn,
         note,
     )
+
+
+def _without_threshold(state: ModelState) -> ModelState:
+    """Return the state of a model without its own label threshold."""
+    return {key: value for key, value in state.items() if key != THRESHOLD_KEY}
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,8 +205,8 @@ class EnsembleSelection:
     """Metrics of their mean on the same rows."""
     best_trial_scores: Mapping[int, Mapping[str, float]]
     """Metrics of the trial that was named first, by itself, by trial."""
-    threshold: float | tuple[float, ...] | None
-    """Label threshold of their mean, if a member has a threshold; else None."""
+    thresholds: LabelThresholds | None
+    """What decides the labels of their mean; None: the likeliest class does."""
     sharpness: float = 1.0
     """Factor of the class scores of their mean."""
 
@@ -193,11 +214,15 @@ class EnsembleSelection:
 class EnsembleCandidates:
     """Outputs of models for the rows that none of them trained on; each model is asked once."""
 
-    def __init__(self, dataset: Dataset, build: str | None) -> None:
+    def __init__(self, dataset: Dataset, build: str | None, metric: str = "val_loss") -> None:
         self._dataset = dataset
         self._build = None if build is None else resolve_builder(build)
+        name = metric.removeprefix(JUDGED_PREFIX)
+        own = dataset.users_metric
+        self._users_metric = own if own is not None and own.name == name else None
+        known = prediction_metrics(dataset.task, dataset.loss)
+        self._metric = name if self._users_metric is not None or name in known else "loss"
         self._outputs: dict[int, Floats] = {}
-        self._have_threshold: set[int] = set()
         self.speeds: dict[int, float] = {}
         """Rows that each model predicts per second, by trial."""
 
@@ -216,8 +241,6 @@ class EnsembleCandidates:
         self.speeds[trial] = n_asked / data.n_models / seconds
         if np.isfinite(outputs).all():  # a model that gives no numbers cannot be chosen
             self._outputs[trial] = outputs
-        if model.threshold is not None:
-            self._have_threshold.add(trial)
 
     def forget_others(self, trials: Collection[int]) -> None:
         """Forget all models but those of `trials`, whose outputs would take ever more memory."""
@@ -242,20 +265,20 @@ class EnsembleCandidates:
         stacked = np.stack([own.get(trial, self._outputs[trial]) for trial in selection.members])
         mean = mean_outputs(stacked, data.task, list(selection.members.values()))
         outputs = selection.sharpness * mean
-        by_threshold = selection.threshold is not None
-        scores = _scores(outputs, data, by_threshold=by_threshold)
-        before, after = (_selection_inputs(each, data) for each in (selection.outputs, outputs))
-        y = data.judged.y.astype(np.float64)
-        rise = standard_errors_lost(before, after, y, data.task, data.loss)
-        return replace(selection, outputs=outputs, scores=scores), rise
+        thresholds = self._thresholds(outputs)
+        scores = self._predictions(outputs, thresholds).scored()
+        before, after = (self._costs([each]) for each in (selection.outputs, outputs))
+        rise = standard_errors_lost(before, after)
+        return replace(selection, outputs=outputs, scores=scores, thresholds=thresholds), rise
 
     def select(self, trials: Iterable[int]) -> EnsembleSelection | None:
         """Choose members among the `trials` whose outputs are known; None if there are none."""
         known, data = [trial for trial in trials if trial in self._outputs], self._dataset
         if not known:
             return None
-        inputs = np.stack([_selection_inputs(self._outputs[trial], data) for trial in known])
-        chosen = select_ensemble(inputs, data.judged.y.astype(np.float64), data.task, data.loss)
+        known_outputs = [self._outputs[trial] for trial in known]
+        costs = self._costs(known_outputs)
+        chosen = select_ensemble(costs, self._metric_costs(known_outputs))
         members = {known[i]: chosen.weights[i] for i in chosen.members}
         member_outputs = np.stack([self._outputs[trial] for trial in members])
         outputs = mean_outputs(member_outputs, data.task, list(members.values()))
@@ -263,16 +286,84 @@ class EnsembleCandidates:
         if data.task is Task.classification and (data.folds or len(members) > 1):
             sharpness = choose_sharpness(outputs, data.judged.y.astype(np.int64))
             outputs = sharpness * outputs
-        by_threshold = not self._have_threshold.isdisjoint(members)
-        scores = _scores(outputs, data, by_threshold=by_threshold)
-        threshold: float | tuple[float, ...] | None = None
-        if by_threshold:
-            threshold = best_threshold(label_probabilities(outputs), data.judged.y)
+        thresholds = self._thresholds(outputs)
+        scores = self._predictions(outputs, thresholds).scored()
         best = known[0]
-        best_scores = _scores(self._outputs[best], data, by_threshold=best in self._have_threshold)
+        best_scores = self._own_predictions(best).scored()
         return EnsembleSelection(
-            members, outputs, scores, {best: best_scores}, threshold, sharpness
+            members, outputs, scores, {best: best_scores}, thresholds, sharpness
         )
+
+    def _costs(self, outputs: Sequence[Floats]) -> RowCosts:
+        """Return what means of models with these outputs cost by the loss, or by a metric of
+        numbers."""
+        data = self._dataset
+        if data.task is Task.regression:
+            values = np.stack([each[:, 0] for each in outputs])
+            y = data.judged.y.astype(np.float64)
+            values = values * data.target_scale + data.target_mean
+            return value_costs(values, y, data.loss, self._metric)
+        rows = np.arange(len(data.judged))
+        own = [each[rows, data.judged.y] - np.logaddexp.reduce(each, axis=1) for each in outputs]
+        return class_costs(np.exp(np.stack(own)))
+
+    def _metric_costs(self, outputs: Sequence[Floats]) -> SelectionCosts | None:
+        """Return the costs by a metric of classes, or by a function of the user's; None if
+        `_costs` are those of the metric."""
+        data, own = self._dataset, self._users_metric
+        if self._metric == "loss" or (data.task is Task.regression and own is None):
+            return None
+        rows = spread_places(len(data.judged), MAX_LABEL_ROWS)
+        y = data.judged.y[rows]
+        if data.task is Task.regression:
+            assert own is not None, "returned above"
+            values = np.stack([each[rows, 0] for each in outputs])
+            return UsersMetricCosts(values * data.target_scale + data.target_mean, y, own)
+        shares = np.stack([class_probabilities(each[rows]) for each in outputs])
+        thresholds = LabelThresholds.find(np.log(shares.mean(axis=0)), y, self._metric, own)
+        best = None if thresholds is None else thresholds.best
+        if own is not None:
+            return UsersMetricCosts(shares, y, own, best)
+        return LabelCosts(shares, y, self._metric, best)
+
+    def _thresholds(self, outputs: Floats) -> LabelThresholds | None:
+        y = self._dataset.judged.y
+        return LabelThresholds.find(outputs, y, self._metric, self._users_metric)
+
+    def _predictions(
+        self, outputs: Floats, thresholds: LabelThresholds | None
+    ) -> JudgedPredictions:
+        data = self._dataset
+        unit = data.target_mean, data.target_scale
+        held_out = None if thresholds is None else thresholds.held_out
+        own = self._users_metric
+        return make_predictions(data.task, outputs, data.judged.y, *unit, data.loss, held_out, own)
+
+    def _own_predictions(self, trial: int) -> JudgedPredictions:
+        outputs = self._outputs[trial]
+        has_own = self._users_metric is not None or self._metric in TRIAL_THRESHOLD_METRICS
+        return self._predictions(outputs, self._thresholds(outputs) if has_own else None)
+
+    def intervals(
+        self, selection: EnsembleSelection, trials: Iterable[int]
+    ) -> dict[str, dict[str, ScoreInterval]]:
+        """Return the main metrics with their intervals, of the ensemble and of the best of the
+        `trials`, which are named in their order."""
+        named = {ENSEMBLE_NAME: self._predictions(selection.outputs, selection.thresholds)}
+        known = [trial for trial in trials if trial in self._outputs]
+        n_models = min(N_INTERVALS, MAX_RESAMPLED_ROWS // max(1, len(self._dataset.judged)))
+        if self._users_metric is not None:
+            n_models = min(n_models, N_USERS_INTERVALS)
+        named |= {trial_name(n): self._own_predictions(n) for n in known[:n_models]}
+        shown = dict.fromkeys((self._metric, *MAIN_METRICS))
+        metrics = [name for name in shown if name in named[ENSEMBLE_NAME].names]
+        samples = bootstrap_metrics(named, N_RESAMPLES, seed=0, metrics=metrics)
+        found: dict[str, dict[str, ScoreInterval]] = {}
+        for name, predictions in named.items():
+            scores = predictions.scored(metrics)
+            all_own = {m: bootstrap_interval(scores[m], samples[name][m]) for m in metrics}
+            found[name] = {m: own for m, own in all_own.items() if np.isfinite(own).all()}
+        return found
 
 
 MAX_RISE = 1 / 3
@@ -307,54 +398,48 @@ def thin_forests(
     return thinned, reselected, f"{note}trees were left out, loss {before} to {after}."
 
 
-def _draw(
+def _find(
     job: EnsembleFileJob, selection: EnsembleSelection, candidates: EnsembleCandidates
-) -> str:
-    """Write the pictures that are asked for, and return which failed and why."""
-    if job.plots is None:
-        return ""
+) -> tuple[EnsembleFindings | None, str]:
+    """Return what the ensemble goes by, if that is asked for; and what was not found or drawn, and
+    why."""
+    if job.importance_seconds is None:
+        return None, ""
+    found = None
     try:
-        from automl.models.ensemble_figures import ensemble_plots  # loads matplotlib
-
         models = {n: candidates.model(job.models[n]).trained_model for n in selection.members}
-        pngs = ensemble_plots(
+        found = find_in_ensemble(
             job.dataset,
             selection.outputs,
             models,
             selection.members,
-            by_threshold=selection.threshold is not None,
+            thresholds=None if selection.thresholds is None else selection.thresholds.held_out,
+            importance_seconds=job.importance_seconds,
         )
-        with replace_folder(Path(job.plots)) as folder:
-            for name, png in pngs.items():
-                (folder / name).write_bytes(png)
+        if job.plots is not None:
+            _draw(found, len(job.dataset.judged), Path(job.plots))
     except Exception as error:  # noqa: BLE001 - the caller reports it
-        return f"what it found ({type(error).__name__}: {error})"
-    return "" if IMPORTANCES_PLOT in pngs else "importances (of too many columns)"
+        return found, f"what it found ({type(error).__name__}: {error})"
+    is_missing = job.plots is not None and not found.importances
+    missing = "importances (too little time; `automl evaluate NAME which=ensemble` draws them)"
+    return found, missing * is_missing
 
 
-def _selection_inputs(outputs: Floats, data: Dataset) -> Floats:
-    """Return what `select_ensemble` takes (N,): values, or probabilities of the true classes."""
-    if data.task is Task.regression:
-        values: Floats = outputs[:, 0] * data.target_scale + data.target_mean
-        return values
-    logs = outputs - np.logaddexp.reduce(outputs, axis=1, keepdims=True)
-    probabilities: Floats = np.exp(logs[np.arange(len(logs)), data.judged.y])
-    return probabilities
+def _draw(found: EnsembleFindings, n_rows: int, plots: Path) -> None:
+    """Write the pictures of the findings in place of those of before."""
+    from automl.models.ensemble_figures import ensemble_plots  # loads matplotlib
 
-
-def _scores(outputs: Floats, data: Dataset, *, by_threshold: bool) -> dict[str, float]:
-    unit = data.target_mean, data.target_scale
-    threshold = None
-    if by_threshold:
-        threshold = held_out_thresholds(label_probabilities(outputs), data.judged.y)
-    return make_predictions(data.task, outputs, data.judged.y, *unit, data.loss, threshold).scored()
+    pngs = ensemble_plots(found, n_rows)
+    with replace_folder(plots) as folder:
+        for name, png in pngs.items():
+            (folder / name).write_bytes(png)
 
 
 class EnsembleWorker:
     """Answers the messages of a sweep, and keeps the outputs of the models between them."""
 
     def __init__(self, setup: EnsembleWorkerSetup) -> None:
-        self._candidates = EnsembleCandidates(setup.dataset, setup.build)
+        self._candidates = EnsembleCandidates(setup.dataset, setup.build, setup.metric)
 
     def __call__(
         self, question: EnsembleQuery | EnsembleFileJob

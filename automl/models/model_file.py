@@ -23,7 +23,7 @@ from automl.data.target_encoding import encoding_entry
 from automl.errors import AutoMLError
 from automl.models.family import Family, TrainedModel, family_name
 from automl.record.study_files import study_around
-from automl.trial import ParamValue
+from automl.trial import EnsembleFindings, ParamValue, ScoreInterval
 
 MODEL_FORMAT = "automl-model-2"
 """Format of each `best.pt` for tables that `load` can read; a changed layout gets a new number."""
@@ -404,8 +404,12 @@ class EnsembleFileJob:
     study: str
     build: str | None = None
     """Target (`module:function`) that builds a network of the user; None: there is none."""
+    importance_seconds: float | None = None
+    """Longest time to find out which columns matter; None: nothing is found out or drawn."""
     plots: str | None = None
     """Folder for pictures of the findings; None: none are drawn."""
+    metric: str = "val_loss"
+    """The study's metric, by which the ensemble is chosen."""
     max_leaves: int = 2_400_000
     """Number of leaves above which forests lose trees, if the loss allows it; 50 MB as ONNX."""
 
@@ -422,8 +426,12 @@ class EnsembleFileResult:
     """Metrics of the best trial by itself on the same rows, by trial."""
     rows_per_second: Mapping[int, float]
     """How many rows each model that could be chosen predicts per second, by trial."""
+    intervals: Mapping[str, Mapping[str, ScoreInterval]]
+    """The main metrics of the ensemble and the best models with their intervals, by name."""
+    findings: EnsembleFindings | None = None
+    """What the ensemble goes by; None: nobody asked, or it could not be found out."""
     not_drawn: str = ""
-    """Pictures that were asked for and not drawn, with the reason; empty: all were drawn."""
+    """Findings that were asked for and not made or drawn, with the reason; empty: all were."""
     note: str = ""
     """What was done so that the file stays small; empty: nothing."""
 
@@ -435,6 +443,8 @@ class EnsembleWorkerSetup:
     dataset: Dataset
     build: str | None = None
     """Target (`module:function`) that builds a network of the user; None: there is none."""
+    metric: str = "val_loss"
+    """The study's metric, by which the ensemble is chosen."""
 
 
 @dataclass(frozen=True)

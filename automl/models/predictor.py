@@ -6,9 +6,11 @@ It writes no files, and loads torch only for models that need it.
 from __future__ import annotations
 
 import copy
+import math
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -19,7 +21,7 @@ import numpy.typing as npt
 
 from automl.config import ExportFormat, StudyConfig, Task
 from automl.data.columns import TableColumns
-from automl.data.dataset import Label, TableRows, Targets
+from automl.data.dataset import DatasetPart, Label, TableRows, Targets
 from automl.data.scoring.metrics import JudgedPredictions, make_predictions, predict_labels
 from automl.data.target_encoding import ENCODING_KEY, TargetEncoding
 from automl.errors import AutoMLError
@@ -75,8 +77,9 @@ class Predictor(LoadedModel):
         self._mean = model_file.parse_number(state, "target_mean")
         self._scale = model_file.parse_number(state, "target_scale")
         self.threshold = model_file.parse_threshold(state, self._model.n_outputs)
-        """Probability from which on a row gets the second of two classes (`study.metric=val_f1`),
-        or one for each of more classes; None: the likeliest class is predicted."""
+        """Probability from which on a row gets the second of two classes (`study.metric=val_f1`,
+        `val_balanced_accuracy`), or one for each of more classes; None: the likeliest class is
+        predicted."""
         # Imported here because training processes import this module too, and need no pandas.
         from automl.data.preprocessing import Preprocessing
 
@@ -96,8 +99,9 @@ class Predictor(LoadedModel):
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """Return labels (N,), or values (N,) in the target's unit.
 
-        `frame` is a pandas DataFrame with the columns of training (others are ignored), or an array
-        (N, D) if the training data had no columns.
+        Warns once of cells that are no numbers or dates where training had them, which count as
+        missing (`automl.UnreadableCellWarning`). `frame` is a pandas DataFrame with the columns of
+        training (others are ignored), or an array (N, D) if the training data had no columns.
         """
         scores = self.scores(self.read(frame))
         if self.task is Task.regression:
@@ -109,6 +113,9 @@ class Predictor(LoadedModel):
         if self.task is Task.regression:
             raise AutoMLError("A regression model has no classes: use predict(frame).")
         return self.scores(self.read(frame))
+
+    predict_proba = predict_probabilities
+    """The name of it in scikit-learn and AutoGluon."""
 
     def scores(self, rows: TableRows) -> npt.NDArray[np.float64]:
         """Return probabilities (N, C) as in `classes`, or values (N,) in the target's unit."""
@@ -136,7 +143,16 @@ class Predictor(LoadedModel):
         rows, targets = self._labelled(frame, y)
         return self._predictions(rows, targets).scored()
 
-    def explain(self, frame: Any, y: Any = None, *, n_repeats: int = 5, seed: int = 0) -> Frame:
+    def explain(
+        self,
+        frame: Any,
+        y: Any = None,
+        *,
+        n_repeats: int = 5,
+        seed: int = 0,
+        timeout: float | None = 20.0,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> Frame:
         """Return how much each column matters, the most important first (Breiman 2001, permutation
         importance).
 
@@ -144,15 +160,53 @@ class Predictor(LoadedModel):
         column's cells are shuffled among the rows; and its `std` over the `n_repeats`. `frame` and
         `y` are as in `score`. If two columns hold the same information, neither may seem to
         matter.
+
+        It takes about `timeout` seconds at most: with a slow model or many columns, a part of the
+        rows is used (500 at least), and each column is shuffled less often (twice at least). None
+        takes all. `on_progress` is called with texts such as `column 3 of 8, repeat 1`.
         """
+        from automl.data.scoring.model_findings import (
+            n_rows_in_time,
+            permutation_importances,
+            repeats_in_time,
+        )
+
         rows, targets = self._labelled(frame, y)
 
         def loss(shuffled: TableRows) -> float:
             return self._predictions(shuffled, targets).scored(["loss"])["loss"]
 
-        from automl.data.scoring.model_findings import permutation_importances
+        seconds = math.inf if timeout is None else timeout
+        begun_seconds = time.monotonic()
+        loss(rows)
+        repeat_seconds = (time.monotonic() - begun_seconds) * len(self.columns.sources)
+        n_rows = n_rows_in_time(len(rows), repeat_seconds, seconds)
+        if n_rows < len(rows):
+            places = np.sort(np.random.default_rng(seed).permutation(len(rows))[:n_rows])
+            part = DatasetPart(rows, targets).take(places)
+            rows, targets = part.rows, part.y
+        return permutation_importances(
+            self.columns,
+            rows,
+            loss,
+            repeats=repeats_in_time(n_repeats, seconds),
+            seed=seed,
+            on_progress=on_progress or (lambda text: None),
+        )
 
-        return permutation_importances(self.columns, rows, loss, n_repeats=n_repeats, seed=seed)
+    def leaderboard(self) -> Frame:
+        """Return the models of the study in whose folder the file lies, as `automl.open_study(NAME)
+        .leaderboard()` does. Raises AutoMLError for a file elsewhere."""
+        from automl.data.tables.trials_frame import leaderboard_frame
+
+        file = self.path.resolve()
+        folders = [parent for parent in file.parents if StudyFiles(parent).config.exists()]
+        if not folders:
+            raise AutoMLError(
+                f"{self.path}: this file lies in no study, and tells of one model alone. The study "
+                "has them all: automl.open_study(NAME).leaderboard()."
+            )
+        return leaderboard_frame(folders[0])
 
     @property
     def has_network(self) -> bool:

@@ -3,11 +3,14 @@
     train(trial)                    the trial, whatever the one argument is called
     train(lr, width)                params by name; the function does not use `trial.params`
     train(lr, width, *, trial)      both
+    train(config)                   the params as a dict, as Ray Tune calls it
 
 An argument named `trial`, or annotated as `automl.TrialContext`, takes the trial. Without such an
 argument the first one takes it, if no other argument is required, none is a param of the space, and
-its annotation is neither a number nor a string. All other arguments are params. The first argument
-is taken for a misspelt param if its name is close to one and the function uses nothing of a trial.
+its annotation is neither a number nor a string. A first argument that is called `config` or alike,
+or annotated as a dict, takes the params in one dict. All other arguments are params. The first
+argument is taken for a misspelt param if its name is close to one and the function uses nothing of
+a trial.
 
 The module also holds what an objective declares before the first trial, and the function that
 `automl.sweep` was called with. Finding a function by its name is the work of `user_code.py`.
@@ -19,14 +22,20 @@ import difflib
 import functools
 import inspect
 import pickle
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter
 from types import CodeType
 from typing import Any
 
 from automl.errors import ConfigError
-from automl.in_trial.trial_context import TrialContext, UnfitObjectiveError, declared_arguments
+from automl.in_trial.trial_context import (
+    TrialContext,
+    UnfitObjectiveError,
+    declared_arguments,
+    running_trial,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,9 @@ class ObjectiveDeclaration:
 
 _TRIAL = "trial"
 _ANNOTATIONS = (TrialContext, "TrialContext", "automl.TrialContext")
+_DICT_NAMES = ("config", "cfg", "params", "hparams", "hyperparameters")
+"""Names of a first argument that takes all params as a dict."""
+_DICT_ANNOTATION = re.compile(r"(\w+\.)*(dict|Dict|Mapping|MutableMapping)(\[.*\])?")
 _VALUES = (bool, int, float, str, "bool", "int", "float", "str")
 """Annotations of arguments that can only be params."""
 _TRIAL_ATTRIBUTES = frozenset(
@@ -73,6 +85,8 @@ class ObjectiveCall:
     """The argument that takes the trial by its name; None: no argument does."""
     trial_first: bool = False
     """The trial is passed by position, as the first argument."""
+    config: str | None = None
+    """The argument that takes the params as one dict; None: no argument does."""
     guessed: str | None = None
     """The name of the first argument, if only its position says that it takes the trial."""
     named: tuple[str, ...] = ()
@@ -86,7 +100,8 @@ class ObjectiveCall:
     def params(self) -> tuple[str, ...] | None:
         """The params that the function can use; None: any."""
         sees_trial = self.trial is not None or self.trial_first
-        return None if sees_trial or self.any_named else self.named
+        sees_all = sees_trial or self.any_named or self.config is not None
+        return None if sees_all else self.named
 
     def __call__(self, function: Callable[..., Any], trial: TrialContext) -> object:
         """Call the function for a trial, and return what it returns."""
@@ -97,6 +112,14 @@ class ObjectiveCall:
         }
         if self.trial is not None:
             arguments[self.trial] = trial
+        if self.config is not None:
+            arguments[self.config] = dict(trial.params)
+        with running_trial(trial):
+            return self._call(function, trial, arguments)
+
+    def _call(
+        self, function: Callable[..., Any], trial: TrialContext, arguments: Mapping[str, Any]
+    ) -> object:
         if not self.trial_first:
             return function(**arguments)
         try:
@@ -114,8 +137,8 @@ class ObjectiveCall:
         argument = self.guessed or _TRIAL
         return (
             f"the objective takes {argument}, the space has {', '.join(trial.params)}: {argument} "
-            "was given the trial. Give arguments the names of params, or look them up in "
-            f"{argument}.params."
+            "was given the trial. Give arguments the names of params, look them up in "
+            f"{argument}.params, or call it config, which is given a dict of them."
         )
 
 
@@ -132,7 +155,9 @@ def objective_call(
         return ObjectiveCall(trial_first=True)
     by_name = [a for a in arguments if a.kind in _BY_NAME]
     trial = next((a for a in by_name if _is_trial(a)), None)
-    first = _first_for_trial(arguments, space) if trial is None else None
+    config = _first_for_params([a for a in arguments if a is not trial], space)
+    has_first = trial is None and config is None
+    first = _first_for_trial(arguments, space) if has_first else None
     guessed = None
     if first is not None and first.kind in _BY_NAME and not _may_use_trial(function):
         if near := difflib.get_close_matches(first.name, space, n=1):
@@ -141,7 +166,7 @@ def objective_call(
                 "argument that is meant to be given the trial is called trial."
             )
         guessed = first.name
-    named = [a for a in by_name if a not in (trial, first)]
+    named = [a for a in by_name if a not in (trial, first, config)]
     placed = [a for a in arguments if a.kind is Parameter.POSITIONAL_ONLY and a is not first]
     if any(a.default is Parameter.empty for a in placed):
         raise ConfigError(
@@ -151,6 +176,7 @@ def objective_call(
     return ObjectiveCall(
         trial=None if trial is None else trial.name,
         trial_first=first is not None,
+        config=None if config is None else config.name,
         guessed=guessed,
         named=tuple(a.name for a in named),
         required=tuple(a.name for a in named if a.default is Parameter.empty),
@@ -161,6 +187,17 @@ def objective_call(
 
 def _is_trial(argument: Parameter) -> bool:
     return argument.name == _TRIAL or argument.annotation in _ANNOTATIONS
+
+
+def _first_for_params(arguments: Sequence[Parameter], space: Collection[str]) -> Parameter | None:
+    """Return the first argument if it takes all params as a dict, else None."""
+    if not arguments or arguments[0].kind not in _BY_NAME or arguments[0].name in space:
+        return None
+    first = arguments[0]
+    annotation = first.annotation
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    is_dict = _DICT_ANNOTATION.fullmatch(text) is not None
+    return first if is_dict or first.name in _DICT_NAMES else None
 
 
 def _first_for_trial(arguments: tuple[Parameter, ...], space: Collection[str]) -> Parameter | None:
@@ -219,7 +256,8 @@ def declaration_of_function(
 
 
 class CalledFunction:
-    """A function that the user passed to `automl.sweep`. Workers get it as bytes; no file has it.
+    """A function that the user passed to `automl.sweep`, or the metric passed to `automl.fit`.
+    Workers get it as bytes; no file has it.
 
     The calling process keeps the function itself. Another process gets the bytes, and loads the
     function only when it is needed, because the modules imported then may look for their device.

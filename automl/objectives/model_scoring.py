@@ -13,9 +13,10 @@ from pathlib import Path
 from automl.config import DataConfig, Task
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset_with_test
-from automl.data.scoring.evaluation import simplest_baseline
+from automl.data.scoring.evaluation import constant_thresholds, simplest_baseline
 from automl.data.scoring.metrics import Floats, make_predictions
 from automl.data.tables.frames import Frame
+from automl.data.users_metric import UsersMetric
 from automl.errors import AutoMLError
 from automl.models.family import NetworkBuilder
 from automl.models.predictor import Predictor, load_table_model
@@ -44,6 +45,8 @@ class HeldOutScoringJob:
     """Path of each model file, by the name of the model."""
     data: DataConfig
     """Data settings of the study; they name a test table, or the share of the test part."""
+    users_metric: UsersMetric | None = None
+    """The study's metric, if it is a function of the user's."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,17 @@ def score(job: HeldOutScoringJob) -> HeldOutScores:
         name: outputs_on_part(model, data, part, loaded.test_frame)
         for name, model in models.items()
     }
+    own = job.users_metric
     scores = {
-        name: make_predictions(data.task, outputs[name], part.y, *unit, model.threshold).scored()
+        name: make_predictions(
+            data.task, outputs[name], part.y, *unit, model.threshold, own
+        ).scored()
         for name, model in models.items()
     }
     (constant,) = simplest_baseline(data, part.rows).values()
-    return HeldOutScores(
-        len(part), scores, make_predictions(data.task, constant, part.y, *unit).scored()
-    )
+    threshold = constant_thresholds(part.y, own)
+    baseline = make_predictions(data.task, constant, part.y, *unit, threshold, own)
+    return HeldOutScores(len(part), scores, baseline.scored())
 
 
 def outputs_on_part(

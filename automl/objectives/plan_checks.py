@@ -14,6 +14,7 @@ from automl.config.metrics import (
     CLASS_LOSSES,
     JUDGED_PREFIX,
     METRIC_OF_LOSS,
+    RMSLE,
     SQUARED_ERROR,
     VALUE_LOSSES,
     ValueLoss,
@@ -25,10 +26,11 @@ from automl.config.metrics import (
 from automl.data.dataset import Dataset
 from automl.data.scoring.label_thresholds import MAX_CLASSES
 from automl.errors import ConfigError
-from automl.models.judged_rows import THRESHOLD_METRIC
+from automl.models.judged_rows import TRIAL_THRESHOLD_METRICS
 from automl.models.networks.network_family import CLASS_WEIGHT_PARAM
 from automl.objectives.function_call import ObjectiveDeclaration
 from automl.objectives.training_plan import TrainingPlan
+from automl.record.texts import counted
 from automl.trial import Direction, ParamValue
 
 
@@ -132,15 +134,29 @@ def check_loss(name: str, task: Task) -> None:
 
 
 def threshold_notes(metric: str, dataset: Dataset) -> tuple[str, ...]:
-    """Return a note if F1 is the metric but labels follow no threshold, for too many classes."""
+    """Return a note if labels follow no threshold as the metric wants, for too many classes."""
     n_classes = len(dataset.classes)
-    if metric != THRESHOLD_METRIC or n_classes <= MAX_CLASSES:
+    is_wanted = metric.removeprefix(JUDGED_PREFIX) in TRIAL_THRESHOLD_METRICS
+    if not is_wanted or n_classes <= MAX_CLASSES:
         return ()
     return (
         f"study.metric={metric}: of {n_classes} classes a row is said to be of the likeliest; a "
         f"threshold of their own is found for up to {MAX_CLASSES}. Where rare ones matter, "
         "space.class_weight=none,balanced tries both.",
     )
+
+
+def check_log_targets(metric: str, dataset: Dataset) -> None:
+    """Raise ConfigError if the metric is RMSLE and some target is below 0."""
+    if metric != f"{JUDGED_PREFIX}{RMSLE}":
+        return
+    n_below = sum(int((part.y < 0).sum()) for part in (dataset.train, dataset.validation))
+    if n_below:
+        raise ConfigError(
+            f"study.metric={metric}: it is of targets from 0 on, and {counted(n_below, 'row')} of "
+            f"those that train and judge {'is' if n_below == 1 else 'are'} below 0: take val_rmse "
+            "or val_mae, or leave those rows out."
+        )
 
 
 def check_counts(dataset: Dataset) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from automl.config import (
@@ -19,12 +20,14 @@ from automl.config import (
     Task,
     TrainingConfig,
 )
-from automl.config.metrics import MEASURED_ALONE, reported_metric
+from automl.config.metrics import JUDGED_PREFIX, MEASURED_ALONE, reported_metric
 from automl.data.dataset import Dataset, RefitRows, UserDataFacts
+from automl.data.users_metric import UsersMetric
 from automl.in_trial.goal import StudyGoal
 from automl.in_trial.user_code import (
     open_inside,
     resolve_loss,
+    resolve_metric,
     resolve_objective,
     resolve_target,
 )
@@ -124,8 +127,8 @@ class TrainingPlan:
     direction: Direction
     space: tuple[str, ...] = ()
     """Names of the params in the space, so that errors can list them."""
-    n_metrics: int = 1
-    """The number of metrics that are optimised."""
+    more_directions: tuple[Direction, ...] = ()
+    """The directions of the metrics that are optimised, without the first one's."""
     more_metrics: tuple[str, ...] = ()
     """The names of the study's other metrics, and of those with a limit."""
     refit: RefitTraining | None = None
@@ -134,6 +137,10 @@ class TrainingPlan:
     """Number of models that a repeat of a trial trains, one for each fold."""
     repeats: int = 1
     """Number of repeats of a trial, each with a seed of its own."""
+    users_metric: str | None = None
+    """The name of the study's metric that is a function of the user's, without `val_`."""
+    metric_target: str | None = None
+    """`module:function` of that metric; None: it was called from Python."""
 
     @classmethod
     def from_config(
@@ -149,10 +156,12 @@ class TrainingPlan:
             metric=config.study.leading_metric,
             direction=config.study.decided_direction,
             space=space,
-            n_metrics=len(config.study.metrics.metrics),
+            more_directions=tuple(m.direction for m in config.study.metrics.metrics[1:]),
             more_metrics=config.study.metrics.more_names,
             refit=refit,
             repeats=config.study.repeats,
+            users_metric=config.study.users_metric,
+            metric_target=None if config.study.metric_parts else config.study.metric_function,
         )
 
     @property
@@ -170,7 +179,7 @@ class TrainingPlan:
             self.direction,
             self.space,
             keeps_last=keeps_last,
-            n_metrics=self.n_metrics,
+            more_directions=self.more_directions,
             more_metrics=self.more_metrics,
             value_at_end=value_at_end,
         )
@@ -187,7 +196,11 @@ class TrainingPlan:
         """Key and value of each setting that names a user's function, for processes with torch."""
         found = [] if self.users_target is None else [self.users_target]
         if self.objective.kind is ObjectiveKind.builtin:
-            others = {"training.loss": self.training.loss_target, "data.source": self.data.source}
+            others = {
+                "training.loss": self.training.loss_target,
+                "data.source": self.data.source,
+                "study.metric": self.metric_target,
+            }
             found += [(key, target) for key, target in others.items() if target is not None]
         return tuple(found)
 
@@ -327,8 +340,11 @@ def _declare(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaratio
     if plan.objective.kind is ObjectiveKind.builtin:
         if plan.training.loss_target is not None:
             resolve_loss(plan.training.loss_target)
+        if dataset is not None and dataset.users_metric is not None:
+            dataset.users_metric.try_on(dataset.judged.y)
         accepted, required = plan.family.param_names()
-        return ObjectiveDeclaration(accepted, required, reported_metric(_task(plan, dataset)))
+        metrics = reported_metric(_task(plan, dataset), plan.users_metric)
+        return ObjectiveDeclaration(accepted, required, metrics)
     if not plan.objective.kind.has_function:
         return ObjectiveDeclaration(None, (), None)
     assert plan.objective.target is not None, "ObjectiveConfig refuses kind python without target"
@@ -343,9 +359,27 @@ def _declare(plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaratio
 
 
 def declare_users(setup: SessionSetup) -> ObjectiveDeclaration:
-    """Call `declare_objective` without data, in a process that may import the user's module."""
+    """Call `declare_objective` in a process that may import the user's module. A data set is only
+    needed for a metric of the user's, which is tried on some of its rows."""
     with open_inside(setup.redirect).importing():
-        return declare_objective(setup.plan, None)
+        return declare_objective(setup.plan, setup.dataset)
+
+
+def make_users_metric(config: Config, called: CalledFunction | None = None) -> UsersMetric | None:
+    """Return the study's metric that is a function of the user's, without the table's classes.
+
+    None: there is none, or it was `called` from Python, and this process was not given it.
+    """
+    study = config.study
+    target, name = study.metric_function, study.users_metric
+    if target is None or name is None or (study.metric_parts and called is None):
+        return None
+    directions = {metric.name: metric.direction for metric in study.metrics.metrics}
+    larger = directions.get(f"{JUDGED_PREFIX}{name}") is Direction.maximize
+    load = partial(resolve_metric, target)
+    if called is not None:
+        load = partial(called.load, target)
+    return UsersMetric(name, f"study.metric={target}", larger, load)
 
 
 def _task(plan: TrainingPlan, dataset: Dataset | None) -> Task:

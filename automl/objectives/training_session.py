@@ -121,7 +121,7 @@ def open_objective(setup: SessionSetup) -> Callable[[TrialContext], object]:
     assert plan.objective.target is not None, "ObjectiveConfig refuses such a kind without target"
     called, target = setup.function, plan.objective.target
     function = resolve_objective(target) if called is None else called.load(target)
-    if plan.objective.kind is ObjectiveKind.optuna:
+    if plan.objective.asks_for_params:
         return OptunaObjective(function)
     return partial(objective_call(function, plan.space, target), function)
 

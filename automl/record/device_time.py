@@ -1,6 +1,6 @@
 """Follows the attempts of trials, and sums the time in which devices had a trial to run. Pure.
 
-The report divides the same time among trials (`automl/report/findings.py`).
+The report divides the same time among trials (`automl/report_page/findings.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from automl.trial import OUTSIDE_DEVICE, Event, SweepStarted, TrialEvent, TrialOutcome, TrialStarted
+from automl.trial import (
+    IMPORTED_DEVICE,
+    OUTSIDE_DEVICE,
+    Event,
+    SweepStarted,
+    TrialEvent,
+    TrialOutcome,
+    TrialStarted,
+)
 
-NO_DEVICES = ("", "none", OUTSIDE_DEVICE)
+NO_DEVICES = ("", "none", OUTSIDE_DEVICE, IMPORTED_DEVICE)
 """Devices that are logged for trials that ran on none of this machine's or cluster's."""
 
 
@@ -33,7 +41,9 @@ class Attempt:
 class OpenAttempts:
     """Follows the attempts of the trials of a study, event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, not_followed: Collection[str] = NO_DEVICES) -> None:
+        """`not_followed`: the devices whose attempts are left out."""
+        self._not_followed = not_followed
         self._by_trial: dict[int, Attempt] = {}
 
     def all(self) -> Collection[Attempt]:
@@ -54,7 +64,7 @@ class OpenAttempts:
         known = self._by_trial.get(event.trial)
         if isinstance(event, TrialStarted):
             self._by_trial.pop(event.trial, None)
-            if event.device not in NO_DEVICES:
+            if event.device not in self._not_followed:
                 begun = Attempt(event.trial, event.device, event.time, event.time)
                 self._by_trial[event.trial] = begun
             return known

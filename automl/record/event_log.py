@@ -136,7 +136,8 @@ def _values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     if "cause" in values:  # earlier versions wrote texts of any length
         values["cause"] = cut_text(values["cause"], MAX_CAUSE_CHARACTERS)
     if "settings" in values:
-        values["settings"] = rename_settings(values["settings"])
+        renamed = rename_settings(values["settings"])  # a value of today may be a list
+        values["settings"] = {key: str(value) for key, value in renamed.items()}
     if "details" in values:
         values["details"] = cut_text_middle(values["details"], MAX_TEXT_CHARACTERS)
     return values

@@ -36,6 +36,8 @@ from automl.trial import (
     MetricsReported,
     ModelsEvaluated,
     PaceMeasured,
+    ParamsSuggested,
+    SpaceEntry,
     StudyEdited,
     StudyMetric,
     StudyMetrics,
@@ -72,6 +74,11 @@ class SweepRecord:
     last_seconds: float = 0.0
     """The time of the sweep's last event (Unix seconds)."""
 
+    @property
+    def called_span(self) -> tuple[float, float]:
+        """The time from the call of the sweep to its last event (Unix seconds)."""
+        return self.start.time - self.start.loading_seconds, self.last_seconds
+
 
 @dataclass(frozen=True)
 class StudyRecord:
@@ -98,6 +105,8 @@ class StudyRecord:
     """The edits of the study, those that were taken back included, in log order."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The last digest of each part of the user's code."""
+    asked_entries: Mapping[str, Sequence[SpaceEntry]] = field(default_factory=dict)
+    """The different ranges or choices with which trials asked for each param while they ran."""
 
     @property
     def n_begun(self) -> int:
@@ -403,6 +412,9 @@ class StudyRecordBuilder:
         """The last value of each setting that a sweep had."""
         self._metrics = StudyMetrics()
         self._trials: dict[int, TrialRecordBuilder] = {}
+        self._early: list[TrialEvent] = []
+        """The events from before the first sweep, which says what judges trials: those of trials
+        that a study began with."""
         self._paces: dict[object, PaceMeasured] = {}
         """The paces by execution; those of probes by kind of device and size."""
         self._evaluations: dict[object, ModelsEvaluated] = {}
@@ -412,6 +424,8 @@ class StudyRecordBuilder:
         self._code: dict[str, str] = {}
         """The last digest of each part of the user's code."""
         self._n_trials: int | None = None
+        self._asked: defaultdict[str, dict[str, SpaceEntry]] = defaultdict(dict)
+        """The entries with which trials asked for each param, by their text."""
 
     def take(self, event: Event) -> None:
         """Update the record with the next event; a repeated one changes nothing."""
@@ -419,6 +433,11 @@ class StudyRecordBuilder:
             new = self.history.new_part(event)
             if isinstance(new, TrialEvent):
                 self._trial(new).take(new)
+                if isinstance(new, ParamsSuggested):
+                    for name, entry in new.entries.items():
+                        self._asked[name].setdefault(str(entry), entry)
+                if not self._sweeps:
+                    self._early.append(new)
                 is_of_sweep = self.device_time.runs(new.trial)
                 self.device_time.take(new)
                 if self._sweeps and (is_of_sweep or self.device_time.runs(new.trial)):
@@ -454,12 +473,14 @@ class StudyRecordBuilder:
             device_seconds=self.device_time.seconds(),
             edits=tuple(self._edits.values()),
             code=dict(self._code),
+            asked_entries={name: tuple(entries.values()) for name, entries in self._asked.items()},
         )
 
     def _begin(self, event: SweepStarted) -> None:
         if not self._sweeps:
             self._metrics = metrics_from_settings(event.settings)
             self._last_settings = dict(event.settings)
+            self._judge_early_trials()
         settings = event.settings.items()
         changed = {key: value for key, value in settings if self._last_settings.get(key) != value}
         self._last_settings |= event.settings
@@ -472,6 +493,14 @@ class StudyRecordBuilder:
         if not is_shared_storage(event.settings.get(STORAGE_SETTING, "")):  # nobody else has trials
             for trial in self._trials.values():
                 trial.leave(event.time)
+
+    def _judge_early_trials(self) -> None:
+        """Make the records of trials from before the first sweep again, by its metrics."""
+        early, self._early = self._early, []
+        if self._metrics != StudyMetrics():
+            self._trials.clear()
+            for event in early:
+                self._trial(event).take(event)
 
     def _take_total(self, value: object) -> None:
         with suppress(ValueError, TypeError):  # the log may be a stranger's

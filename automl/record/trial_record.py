@@ -137,6 +137,8 @@ class TrialRecord:
     or the trial was not measured."""
     predicted_by: RequestSource | None = None
     """The source of `predicted_bytes`."""
+    report_seconds: dict[int, float] = field(default_factory=dict)
+    """The time in which the trial had run at each report that is kept (seconds), by step."""
     best_value: float | None = None
     """The best finite value of the study's metric among the trial's reports."""
     best_step: int | None = None
@@ -149,7 +151,8 @@ class TrialRecord:
     tags: dict[str, str] = field(default_factory=dict)
     """Texts that the objective tagged the trial with, by name."""
     best_metrics: dict[str, float] = field(default_factory=dict)
-    """Metrics of the best report that the built-in training knows (`config.metrics`), by name."""
+    """Metrics that the built-in training knows (`config.metrics`), by name: of the trial's end if
+    its value is of there, else of its best report."""
     lease_seconds: float | None = None
     """Longest time between events of a trial that somebody outside has; None: a sweep ran it."""
     lease_until: float | None = None
@@ -293,11 +296,15 @@ class TrialRecordBuilder(TrialRecord):
             self._keep_best(event.metrics)
         if self.reports is not None:
             self.reports[event.step] = {**self.reports.get(event.step, {}), **event.metrics}
+            self.report_seconds[event.step] = self.seconds
 
     def _keep_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep the built-in metrics of the best report; there may be any number of others."""
-        for name in metrics.keys() & _BUILT_IN_METRICS:
-            self.best_metrics.setdefault(name, metrics[name])
+        """Keep the study's metric and the built-in ones of the best report; there may be any number
+        of others."""
+        leading = self.metrics.leading.name
+        for name, value in metrics.items():
+            if name == leading or name in _BUILT_IN_METRICS:
+                self.best_metrics.setdefault(name, value)
 
     def _take_logged(self, event: ValuesLogged) -> None:
         """Keep logged values where they are wanted; they never change the trial's value."""
@@ -320,6 +327,9 @@ class TrialRecordBuilder(TrialRecord):
     def _take_outcome(self, event: TrialOutcome) -> None:
         # No reader needs the tracebacks, and there may be ten thousand of them.
         self.outcome = replace(event, details="") if isinstance(event, FailedOutcome) else event
+        if isinstance(event, FinishedOutcome) and event.metrics:
+            self.best_metrics = {}
+            self._keep_best(event.metrics)
         self.n_deaths += isinstance(event, InterruptedOutcome) and event.by_worker_death
         self.n_out_of_memory += isinstance(event, OutOfMemoryOutcome)
 

@@ -59,13 +59,22 @@ from automl.running.trials.executions import ExecutionPool
 from automl.running.trials.param_questions import open_questions
 from automl.running.trials.program_peaks import ProgramPeaks
 from automl.running.trials.promotions import TrialPromotions
+from automl.running.trials.row_promotion import (
+    TrialTime,
+    choose_promotion,
+    is_time_for_more_rows,
+    promotion_request,
+)
 from automl.running.trials.steering import StartConditions, StudySteering
 from automl.running.trials.surveyor import NoSurveys, TrialSurveyor
+from automl.search.search_space import EnqueuedPoint
+from automl.search.study import AskedTrial
 from automl.terminal.live_display import Display, ViewFailureLog
 from automl.terminal.view import write_view
 from automl.trial import (
     LOCAL_HOST,
     LOCAL_NODE,
+    ROWS_PARAM,
     FailedOutcome,
     PackKind,
     PausedOutcome,
@@ -286,10 +295,19 @@ class SweepRunner:
             self.display.say(line)
         study, settings = self.parts.study, flat_settings(self.parts.config)
         stored = self.parts.directory.files.config.read_text("utf-8")
-        code, n_begun = self.parts.prepared.code, self.parts.log.record.n_begun
-        self.parts.log.append(
-            SweepStarted(time.time(), study.name, study.uuid, settings, stored, code, n_begun)
+        prepared, n_begun = self.parts.prepared, self.parts.log.record.n_begun
+        started = SweepStarted(
+            time.time(),
+            study.name,
+            study.uuid,
+            settings,
+            stored,
+            prepared.code,
+            n_begun,
+            prepared.judged_rows_digest,
+            loading_seconds=time.monotonic() - self._clock.called_seconds,
         )
+        self.parts.log.append(started)
         learn_memory(self.parts.log.record, self._requests)
         self.features.begin()
         self._deadline_seconds = self._trials_until_seconds()
@@ -357,7 +375,9 @@ class SweepRunner:
     # --- what the loop decides is done here ---
 
     def ask(self) -> PlannedTrial | None:
-        asked = None if self.parts.outside.only else self.parts.study.ask()
+        if self.parts.outside.only:
+            return None
+        asked = self._ask_on_more_rows() or self.parts.study.ask()
         if asked is None:
             return None
         trial = PlannedTrial(asked.number, asked.params)
@@ -365,7 +385,41 @@ class SweepRunner:
             self.display.say(line)
         return trial
 
+    def _ask_on_more_rows(self) -> AskedTrial | None:
+        """Return a new trial with the params of a good one and more rows, if it is time for one."""
+        prepared, study = self.parts.prepared, self.parts.study
+        if not prepared.promotes_rows:
+            return None
+        now = time.monotonic()
+        times = TrialTime(self._clock.loaded_seconds, now, self._deadline_seconds)
+        if not is_time_for_more_rows(times, study.n_asked, self.loop.asking.n_trials):
+            return None
+        assert prepared.dataset is not None, "`promotes_rows` is about a table"
+        ranking, leader = study.ranking(study.n_asked), study.leader()
+        known = self.parts.log.record.trials
+        found = choose_promotion(
+            ranking,
+            {t.number: known[t.number].seconds for t in ranking if t.number in known},
+            leader=None if leader is None else leader[0],
+            promoted=study.by_request,
+            n_all=prepared.dataset.n_train,
+            left_seconds=times.left_seconds,
+        )
+        if found is None:
+            return None
+        params = {**study.params(found.trial), ROWS_PARAM: found.n_rows}
+        request = promotion_request(found.trial)
+        (asked,) = study.enqueue([EnqueuedPoint(params, request, may_be_outside=True)])
+        shown, again = self.viewer.shown(asked.number), self.viewer.shown(found.trial)
+        self.display.say(
+            f"trial {shown} trains the params of trial {again} again, on {found.n_rows:,} of "
+            f"{prepared.dataset.n_train:,} rows"
+        )
+        return asked
+
     def n_may_pend(self) -> int | None:
+        if self.parts.prepared.promotes_rows:
+            return 1  # a trial that was asked for early would keep a place from one on more rows
         counts = self.parts.study.counts()
         n_known = sum(n for s, n in counts.items() if s.is_final or s is TrialState.PAUSED)
         return self.parts.prepared.sampler.n_may_pend(n_known)
@@ -387,6 +441,8 @@ class SweepRunner:
         return self._starts.begin(trial)
 
     def stop_trials(self, reason: StopReason) -> None:
+        ends = reason is StopReason.TIMEOUT and self.parts.prepared.keeps_stopped_trials
+        self.carrier.ends_trials = ends
         self.executions.stop(reason)
 
     def _end_lost(self, trials: Collection[int]) -> None:

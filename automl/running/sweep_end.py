@@ -154,6 +154,7 @@ class SweepFinisher:
 
     def _record_end(self) -> None:
         best = self._parts.study.best()
+        baseline, scores = ({}, {}) if best is None else self._baseline()
         ended = SweepEnded(
             time=time.time(),
             done=self._stop in (None, StopReason.TIMEOUT),
@@ -163,7 +164,8 @@ class SweepFinisher:
             best_trial=None if best is None else best.number,
             best_value=None if best is None else best.value,
             front=() if best is None or best.point is None else self._front_numbers(),
-            baseline={} if best is None else self._baseline_value(),
+            baseline=baseline,
+            baseline_scores=scores,
         )
         try:
             self._parts.log.append(ended)
@@ -173,14 +175,15 @@ class SweepFinisher:
     def _front_numbers(self) -> tuple[int, ...]:
         return tuple(trial.number for trial in self._parts.study.front())
 
-    def _baseline_value(self) -> dict[str, float]:
-        """Return the study's metric of the constant prediction, by its name; empty: unknown."""
+    def _baseline(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return the study's metric of the constant prediction, by its name, and all its metrics;
+        both are empty where they are unknown."""
         prepared, metric = self._parts.prepared, self._parts.config.study.leading_metric
         if prepared.dataset is None or not prepared.purpose.stands_alone:
-            return {}
+            return {}, {}
         name, scores = baseline_scores(prepared.dataset)
         value = scores.get(metric.removeprefix("val_"))
-        return {} if value is None else {name: value}
+        return ({}, {}) if value is None else ({name: value}, scores)
 
     def _settle(self) -> None:
         """Wait until the database of a shared study has what this sweep did."""
@@ -231,8 +234,9 @@ class SweepFinisher:
             self._say(self._loop.memory)
         best = study.best()
         if best is not None and self._parts.prepared.purpose.stands_alone:
-            path = self._parts.directory.files.checkpoint(best.number, CheckpointKind.BEST)
-            if path.exists():
+            files = self._parts.directory.files
+            paths = (files.winner, files.checkpoint(best.number, CheckpointKind.BEST))
+            if (path := next((path for path in paths if path.exists()), None)) is not None:
                 self._say(f"best model: {os.path.relpath(path)}")
 
     def _show_closing(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from automl.config.other_distributions import nearest_to_entry
 from automl.config.range_text import RANGE_FORMS_TEXT, range_text
 from automl.errors import ConfigError
 from automl.record.secrets import carries_credential, mask_urls
@@ -179,13 +180,23 @@ class RangeDomain:
 Domain: TypeAlias = FixedDomain | ChoiceDomain | RangeDomain
 
 
+def domain_hull(a: Domain, b: Domain) -> Domain:
+    """Return the range from the lower to the higher end of two; of choices the first."""
+    if not isinstance(a, RangeDomain) or not isinstance(b, RangeDomain):
+        return a
+    step = a.step if a.step == b.step else None
+    return RangeDomain(min(a.low, b.low), max(a.high, b.high), a.log, step)
+
+
 def parse_domain(key: str, entry: object) -> Domain:
     """Return the domain of `entry` (without its `when`). Raises ConfigError naming `key`."""
     if not isinstance(entry, Mapping):
         return FixedDomain(_scalar(key, entry))
     settings = {name: value for name, value in entry.items() if value is not None}
     if unknown := entry.keys() - {"low", "high", "log", "step", "choices"}:
-        raise ConfigError(f"{key}: unknown key {', '.join(map(repr, sorted(unknown)))}; {_FORMS}.")
+        what = f"unknown key {', '.join(map(repr, sorted(unknown)))}"
+        nearest = nearest_to_entry(settings) or _FORMS
+        raise ConfigError(f"{key}: {what}; {nearest}.")
     if "choices" in settings:
         if len(settings) > 1:
             raise ConfigError(f"{key}: choices and a range exclude each other; {_FORMS}.")

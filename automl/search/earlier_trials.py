@@ -17,12 +17,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from automl.record.studies import read_study
-from automl.search.domains import ChoiceDomain, FixedDomain, RangeDomain
+from automl.search.domains import ChoiceDomain, Domain, FixedDomain, RangeDomain
 from automl.search.samplers.by_optuna import complete_params
-from automl.search.search_space import SearchSpace
+from automl.search.search_space import SearchSpace, SpaceParam
 from automl.trial import Direction, Params, ParamValue
 
 if TYPE_CHECKING:
@@ -38,8 +38,14 @@ MIN_DISTANCE = 0.1
 N_BY_RANK = 30
 """The number of first trials of which all but every third are proposed with the earlier trials that
 count by rank."""
+LOG_RATIO = 30
+"""A positive param whose values differ by more than this factor is taken for one on a log scale."""
 MAX_TRIALS = 50
 """The largest number of earlier trials that a sampler sees."""
+
+
+Ranking: TypeAlias = Sequence[tuple[Params, float | None]]
+"""The trials of a study by params and value, the best first; None: values do not compare."""
 
 
 @dataclass(frozen=True)
@@ -132,26 +138,40 @@ def read_earlier_trials(
     space: SearchSpace,
     identity: Mapping[str, Any],
     seed: int,
+    others: Sequence[Ranking] = (),
+    *,
+    asks_for_params: bool = False,
 ) -> EarlierTrials:
-    """Return what a study of `identity` takes from `studies`, their identities by their folders.
+    """Return what a study of `identity` takes from `studies`, their identities by their folders,
+    and from `others`.
 
-    An identity that is not known is empty. Raises ConfigError for a folder without a study.
+    An identity that is not known is empty. `asks_for_params`: the space is what the objective will
+    ask for. Raises ConfigError for a folder without a study.
     """
-    rankings = []
+    rankings: list[Ranking] = []
     for path, earlier_identity in studies.items():
         compares = _compares(earlier_identity, identity)
         ranking = read_study(path).ranking()
         rankings.append([(trial.params, trial.value if compares else None) for trial in ranking])
-    return collect_earlier(rankings, space, seed)
+    rankings += others
+    return collect_earlier(rankings, space, seed, asks_for_params=asks_for_params)
 
 
 def collect_earlier(
-    rankings: Sequence[Sequence[tuple[Params, float | None]]], space: SearchSpace, seed: int
+    rankings: Sequence[Ranking],
+    space: SearchSpace,
+    seed: int,
+    *,
+    asks_for_params: bool = False,
 ) -> EarlierTrials:
     """Return what a study takes from the trials of earlier ones, each from its best trial on.
 
-    A trial is given by its params and its value; None: values do not compare.
+    A trial is given by its params and its value; None: values do not compare. What a trial lacks is
+    drawn with `seed`, unless the objective `asks_for_params`: then the params that `space` lacks
+    are taken, too.
     """
+    if asks_for_params:
+        space = _spanned_space(space, [params for ranking in rankings for params, _ in ranking])
     points: list[Params] = []
     found: list[EarlierTrial] = []
     for ranking in rankings:
@@ -159,7 +179,7 @@ def collect_earlier(
         for place, (params, value) in enumerate(ranking):
             known = fit_into_space(space, params)
             if known is not None:
-                whole = complete_params(space, seed, place, known)
+                whole = known if asks_for_params else complete_params(space, seed, place, known)
                 found.append(EarlierTrial(whole, (place + 0.5) / len(ranking), value))
     found.sort(key=lambda trial: trial.rank)
     n = min(len(found), MAX_TRIALS)  # evenly over the ranks
@@ -186,6 +206,27 @@ def _choose_points(
             if name in point and point[name] not in [other.get(name) for other in (*known, *found)]:
                 found.append(point)
     return found
+
+
+def _spanned_space(written: SearchSpace, trials: Sequence[Params]) -> SearchSpace:
+    """Return the written space with all other params of the trials, from the lowest to the highest
+    value of each, or with its values as choices."""
+    values: dict[str, list[ParamValue]] = {}
+    for params in trials:
+        for name in params.keys() - {*written.names}:
+            values.setdefault(name, []).append(params[name])
+    found = (SpaceParam(name, _spanned_domain(values[name])) for name in sorted(values))
+    return SearchSpace((*written.params, *found))
+
+
+def _spanned_domain(values: Sequence[ParamValue]) -> Domain:
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(numbers) < len(values):
+        return ChoiceDomain(tuple(dict.fromkeys(values)))
+    if not all(isinstance(number, int) for number in numbers):
+        numbers = [float(number) for number in numbers]
+    low, high = min(numbers), max(numbers)
+    return RangeDomain(low, high, log=low > 0 and high > LOG_RATIO * low)
 
 
 def _distance(space: SearchSpace, one: Params, other: Params) -> float:

@@ -33,12 +33,13 @@ def import_trials(
     space: SearchSpace,
     *,
     asks_for_params: bool,
+    enqueues: bool = False,
 ) -> str:
     """Copy the trials of the study that `read` returns, unless they are there. Return a line about
     them, or nothing. `asks_for_params`: trials may have params that the space lacks.
 
     Raises ConfigError where the other study has other metrics, or has lost trials in between, and
-    where this one has trials of its own.
+    where this one has trials of its own or, if `enqueues`, points to try first.
     """
     note = storage.get_study_user_attrs(study_id).get(IMPORTED_NOTE)
     n_known = len(storage.get_all_trials(study_id, deepcopy=False))
@@ -51,6 +52,12 @@ def import_trials(
             "and only a new one begins with those of another: give name=NEW."
         )
     _refuse_other_metrics(study, metrics)
+    if note is None and enqueues:
+        raise ConfigError(
+            f"study.enqueue: a study that begins with trials of another ({study.where}) tries no "
+            "points before them: leave it out, and add the points once the study is there: automl "
+            "enqueue NAME params='{…}'."
+        )
     if note is None:
         note = {"from": study.where, "study": study.name, "n": len(study.trials)}
         storage.set_study_user_attr(study_id, IMPORTED_NOTE, note)
@@ -64,7 +71,10 @@ def import_trials(
         copied = _copied_trial(trial, space, asks_for_params=asks_for_params)
         storage.create_new_trial(study_id, template_trial=copied)
     n_trials = counted(note["n"], "trial")
-    return f"began with {n_trials} of study {study.name} ({study.where}): {study.counts}"
+    told = f"began with {n_trials} of study {study.name} ({study.where}): {study.counts}"
+    if n := study.n_constrained:
+        told += f"; {counted(n, 'trial')} had constraints of Optuna's, which are not taken"
+    return told
 
 
 def _refuse_other_metrics(study: OptunaStudy, metrics: StudyMetrics) -> None:

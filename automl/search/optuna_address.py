@@ -24,7 +24,14 @@ class OptunaSource:
     storage: str
     """A URL, or the path of a journal file."""
     name: str | None = None
-    """None: the storage has one study."""
+    """The name of the study; None: the storage has one study."""
+    key: str = "from"
+    """The setting that names it."""
+
+    @property
+    def given(self) -> str:
+        """The setting with the storage, for messages."""
+        return f"{self.key}={self.where}"
 
     @property
     def where(self) -> str:
@@ -38,9 +45,11 @@ def parse_optuna_source(text: str) -> OptunaSource | None:
         path, name = _split_name(text.removeprefix(SQLITE))
         return OptunaSource(SQLITE + path, name)
     if "://" in text:
-        head, slash, database = text.rpartition("/")
+        address, question, options = text.partition("?")
+        head, slash, database = address.rpartition("/")
         database, _, name = database.partition(":")
-        return OptunaSource(head + slash + database, name or None)
+        options, _, last = options.partition(":")  # the name may stand at the very end
+        return OptunaSource(head + slash + database + question + options, name or last or None)
     path, name = _split_name(text)
     if path.endswith(_SQLITE_ENDINGS):
         return OptunaSource(SQLITE + path, name)

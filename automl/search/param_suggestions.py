@@ -28,7 +28,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from automl.errors import ConfigError
 from automl.record.texts import counted
-from automl.search.domains import ChoiceDomain, Domain, RangeDomain, parse_domain
+from automl.search.domains import (
+    ChoiceDomain,
+    Domain,
+    RangeDomain,
+    domain_hull,
+    parse_domain,
+)
 from automl.search.optuna_trials import optuna_distribution
 from automl.search.samplers.sampler import Sampler, SamplerInputs, sampler_seed
 from automl.search.search_space import SearchSpace, SpaceParam
@@ -61,7 +67,7 @@ class FoundParam:
         """Return the param after one more trial asked for it, with this domain."""
         return replace(
             self,
-            domain=_hull(self.domain, domain),
+            domain=domain_hull(self.domain, domain),
             n_trials=self.n_trials + 1,
             varies=self.varies or domain != self.domain,
         )
@@ -110,6 +116,11 @@ class SuggestedSpace:
         known = (SpaceParam(name, param.domain) for name, param in found if param.is_known)
         return SearchSpace((*self.written.params, *known))
 
+    def whole(self) -> SearchSpace:
+        """Return the space of all params that were written or that any trial asked for."""
+        found = (SpaceParam(name, param.domain) for name, param in self.params.items())
+        return SearchSpace((*self.written.params, *found))
+
     def lines(self) -> Iterator[str]:
         """Yield lines of YAML that could be written as the space, one per param."""
         for name, param in self.params.items():
@@ -129,13 +140,6 @@ class SuggestedSpace:
         if param.sometimes:
             remarks.append(f"in {param.n_trials} of {counted(self._n_asked, 'trial')}")
         return f"  # {'; '.join(remarks)}" if remarks else ""
-
-
-def _hull(a: Domain, b: Domain) -> Domain:
-    if not isinstance(a, RangeDomain) or not isinstance(b, RangeDomain):
-        return a
-    step = a.step if a.step == b.step else None
-    return RangeDomain(min(a.low, b.low), max(a.high, b.high), a.log, step)
 
 
 def _yaml_domain(domain: Domain) -> str:
@@ -164,7 +168,7 @@ class ParamSuggester:
         """The domains that running trials asked for; a database keeps only the first of each."""
         self._differences: list[str] = []
         self._unasked: set[str] = set()
-        """Written params that the user was told the objective does not ask for."""
+        """Params of the user that they were told the objective does not ask for."""
 
     @property
     def space(self) -> SearchSpace:
@@ -180,7 +184,7 @@ class ParamSuggester:
         return {n: entry for n, entry in self._entries.items() if n in params and n in names}
 
     def differences(self) -> Sequence[str]:
-        """Return the differences from the written space that were seen since the last call.
+        """Return the differences from what the user wrote that were seen since the last call.
 
         Each is a line for people, and is returned once.
         """
@@ -202,12 +206,15 @@ class ParamSuggester:
         self._asked.setdefault(question.trial, {})[name] = domain
         stored = self._opened.storage.get_trial(trial_id)
         if name not in known:
-            enqueued = stored.system_attrs.get(FIXED_PARAMS, {})
-            value = self._draw(question.trial, SpaceParam(name, domain), enqueued)
+            value = self._draw(question.trial, SpaceParam(name, domain))
         elif domain.contains(known[name]):
-            value = known[name]
-        else:  # drawn before it was known that its range depends on others
+            value = domain.cast(known[name])
+        else:  # the user's, or drawn before it was known that its range depends on others
             value = nearest(domain, known[name])
+            if value is None:
+                value = self._draw(question.trial, SpaceParam(name, domain))
+            if name in stored.system_attrs.get(FIXED_PARAMS, {}):
+                self._note_other(question.trial, name, known[name], domain, value)
         written = stored.distributions.get(name)
         if written is None or domain_of(written) != domain:
             self._write(trial_id, SpaceParam(name, domain), value)
@@ -224,12 +231,17 @@ class ParamSuggester:
         drawn = self.drawn_ahead(names)
         if drawn:
             self._opened.storage.set_trial_system_attr(trial_id, NOT_SUGGESTED, drawn)
+        trial = self._opened.storage.get_trial(trial_id)
+        tried = trial.system_attrs.get(FIXED_PARAMS, {})
         for name in names:
-            if name not in drawn and name not in self._unasked:
-                self._unasked.add(name)
-                self._differences.append(
-                    f"space.{name} is written, and there are trials that do not ask for it"
-                )
+            if name in self._unasked or (name in drawn and name not in tried):
+                continue
+            self._unasked.add(name)
+            self._differences.append(
+                f"trial {trial.number} was to try {name}={tried[name]}, and does not ask for it"
+                if name in drawn
+                else f"space.{name} is written, and there are trials that do not ask for it"
+            )
 
     def take_running(self, trial: FrozenTrial) -> None:
         """Learn from a trial of the study that goes on."""
@@ -264,25 +276,33 @@ class ParamSuggester:
                 "values."
             ) from error
 
-    def _draw(
-        self, number: int, param: SpaceParam, of_trial: Mapping[str, ParamValue]
-    ) -> ParamValue:
-        """Return a new value: the enqueued one if the param can have it, else a draw. `of_trial`
-        are the params that were enqueued with the trial itself.
+    def with_point(self, number: int, params: Params, point: Params) -> Params:
+        """Return the params with which trial `number` begins, those of `point` included that no
+        trial has asked for yet. `params` are the drawn ones.
 
-        The draw follows from the study's seed, the trial's number, the name, and the trials that
-        have ended.
+        A value of `point` that its param cannot have is told. The nearest end of the range stands
+        for it, or else the drawn value.
         """
-        all_enqueued = self._search.enqueued
-        enqueued = all_enqueued[number] if number < len(all_enqueued) else {}
-        enqueued = {**enqueued, **of_trial}
-        if param.name in enqueued:
-            if param.domain.contains(enqueued[param.name]):
-                return param.domain.cast(enqueued[param.name])
-            self._differences.append(
-                f"study.enqueue[{number}].{param.name}={enqueued[param.name]} is not tried: the "
-                f"objective asks for {param.domain}"
-            )
+        found = {n: value for n, value in point.items() if n not in self.space.names} | dict(params)
+        for name, wanted in point.items():
+            if name in params and not (domain := self.space[name].domain).contains(wanted):
+                near = nearest(domain, wanted)
+                found[name] = params[name] if near is None else near
+                self._note_other(number, name, wanted, domain, found[name])
+        return found
+
+    def _note_other(
+        self, number: int, name: str, wanted: ParamValue, domain: Domain, value: ParamValue
+    ) -> None:
+        """Note that the user's value of a param is outside what the objective asks for."""
+        self._differences.append(
+            f"trial {number} was to try {name}={wanted}, and the objective asks for {domain}: "
+            f"it has {value}"
+        )
+
+    def _draw(self, number: int, param: SpaceParam) -> ParamValue:
+        """Return a new value, which follows from the study's seed, the trial's number, the name,
+        and the trials that have ended."""
         seed = sampler_seed(self._search.study_seed, param.name)
         inputs = SamplerInputs(SearchSpace((param,)), seed, (), self._search.open_study)
         choose = self._sampler.open_for_one_param(inputs)(number)
@@ -314,10 +334,10 @@ def params_within_space(space: SearchSpace, params: Params) -> Params:
 
 
 def nearest(domain: Domain, value: ParamValue) -> ParamValue:
-    """Return the value of a range that is nearest to a number."""
-    assert isinstance(domain, RangeDomain), "choices do not vary"
-    assert isinstance(value, int | float), "one kind of values for a name"
-    return domain.cast(min(max(value, domain.low), domain.high))
+    """Return the value of a range that is nearest to a number; None: it is none of a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return domain.nearest(value) if isinstance(domain, RangeDomain) else None
 
 
 def domain_of(known: BaseDistribution) -> Domain:

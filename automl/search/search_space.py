@@ -14,15 +14,22 @@ and Hydra's `interval(…)`) are turned into these entries by `cli/`, not here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from automl.config.checks import field_defaults
+from automl.config.checks import check_setting, field_defaults
 from automl.errors import ConfigError
-from automl.search.domains import Domain, FixedDomain, is_same_value, parse_domain
-from automl.trial import Params, ParamValue
+from automl.search.domains import (
+    Domain,
+    FixedDomain,
+    domain_hull,
+    is_same_value,
+    parse_domain,
+)
+from automl.trial import Params, ParamValue, SpaceEntry
 
 _MAX_NAME_CHARACTERS = 250
 """The longest key of a param that MLflow takes."""
@@ -138,9 +145,18 @@ class EnqueuedPoint:
     may_be_outside: bool = False
     """Whether values outside the space are allowed."""
 
-    def check(self, space: SearchSpace) -> None:
+    def check(self, space: SearchSpace, *, may_have_others: bool = False) -> None:
         """Raise ConfigError for names that the space lacks, and for values outside it unless they
-        are allowed."""
+        are allowed. `may_have_others`: the objective asks for its params, perhaps for others."""
+        if may_have_others:
+            check_setting(
+                not self.may_be_outside,
+                "outside",
+                "true",
+                "the objective gives each range itself, and takes no value outside. Leave it out.",
+            )
+            space.check(self.params, "params", may_have_others=True)
+            return
         if self.may_be_outside:
             space.check({n: v for n, v in self.params.items() if n not in space.names}, "params")
             return
@@ -153,7 +169,8 @@ class EnqueuedPoint:
 
     def outside(self, space: SearchSpace) -> Params:
         """Return the params with values that the space does not have."""
-        return {n: v for n, v in self.params.items() if not space[n].domain.contains(v)}
+        known = ((n, value) for n, value in self.params.items() if n in space.names)
+        return {n: value for n, value in known if not space[n].domain.contains(value)}
 
 
 def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
@@ -162,6 +179,17 @@ def parse_space(entries: Mapping[str, Any]) -> SearchSpace:
     for param in params.values():
         _check_condition(param, params)
     return SearchSpace(_parents_first(params))
+
+
+def asked_space(written: SearchSpace, asked: Mapping[str, Sequence[SpaceEntry]]) -> SearchSpace:
+    """Return the space that the user wrote, with the params that an objective asked for besides, by
+    the entries with which its trials asked for each."""
+    found = []
+    for name, entries in asked.items():
+        if name not in written.names:
+            domains = (parse_domain(name, entry) for entry in entries)
+            found.append(SpaceParam(name, functools.reduce(domain_hull, domains)))
+    return SearchSpace((*written.params, *found))
 
 
 def _parse_param(name: object, entry: object) -> SpaceParam:

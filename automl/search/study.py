@@ -150,7 +150,7 @@ class Study:
             study = cls(config, opened, rules, standings)
             study._begun = begun
             if asks_for_params:
-                inputs = SamplerInputs(space, config.seed, config.enqueue, study._open_for_sampler)
+                inputs = SamplerInputs(space, config.seed, (), study._open_for_sampler)
                 study.suggester = ParamSuggester(inputs, rules.sampler, opened)
             with opened.guard(), damage_as_error(opened.where):
                 study._join(config, rules.identity, directory)
@@ -179,34 +179,54 @@ class Study:
         sampler cannot take.
         """
         number = self.n_asked
-        if self.suggester is not None and self.suggester.space != self._space:
-            self._set_space(self.suggester.space)
+        self._take_found_space()
         with self._opened.guard():
-            params = self._proposer.propose(number - len(self.by_request))
+            place = number - len(self.by_request)
+            params = self._proposer.propose(place)
             if params is None:
                 return None
-            return self._add(number, params)
+            return self._add(number, params, tried=self._proposer.point(place))
 
     def enqueue(self, points: Sequence[EnqueuedPoint]) -> list[AskedTrial]:
         """Record a user's points as the next trials. Raises ConfigError and StorageError."""
+        self._take_found_space()
+        asks = self.suggester is not None
+        known = self._space if self.suggester is None else self.suggester.found_space.whole()
         for point in points:
-            point.check(self._space)
+            point.check(known, may_have_others=asks)
         trials = []
         for point in points:
             with self._opened.guard():
                 trials.append(self._add(self.n_asked, self._complete(self.n_asked, point), point))
         return trials
 
+    def _take_found_space(self) -> None:
+        """Ask for trials in the space of the params that are drawn ahead by now."""
+        if self.suggester is not None and self.suggester.space != self._space:
+            self._set_space(self.suggester.space)
+
     def _complete(self, number: int, point: EnqueuedPoint) -> Params:
         inside = params_within_space(self._space, point.params)
         return self._proposer.complete(number, inside) | dict(point.outside(self._space))
 
-    def _add(self, number: int, params: Params, point: EnqueuedPoint | None = None) -> AskedTrial:
-        """Record a new trial in storage and standings."""
+    def _add(
+        self,
+        number: int,
+        params: Params,
+        point: EnqueuedPoint | None = None,
+        tried: Params | None = None,
+    ) -> AskedTrial:
+        """Record a new trial in storage and standings. `tried` are the params of the user's that it
+        has; those of `point` are."""
         space, distributions = self._space, self._distributions
         if number < self._history.n_earlier:  # another sweep asked for it, before an edit
             distributions = optuna_distributions(space := self._history.at(number))
+        tried = tried if point is None else point.params
+        if self.suggester is not None and tried:
+            params = self.suggester.with_point(number, params, tried)
         trial = optuna_new_trial(number, params, distributions)
+        if self.suggester is not None and tried:
+            trial.system_attrs[FIXED_PARAMS] = dict(tried)
         if point is not None:
             mark_enqueued(trial, point, space)
             self.by_request[point.request] = number
@@ -232,8 +252,9 @@ class Study:
         known = self._standings.params(question.trial)
         with self._opened.guard():
             value = self.suggester.value(question, known, self._trial_ids[question.trial])
-        with self._lock:
-            self._standings.set_params(question.trial, {**known, question.name: value})
+        others = {name: v for name, v in known.items() if name != question.name}
+        with self._lock:  # the params stand in the order in which they were asked for
+            self._standings.set_params(question.trial, {**others, question.name: value})
         return value
 
     def not_suggested(self, message: ParamsNotSuggested) -> None:
@@ -320,9 +341,19 @@ class Study:
         """Return the trial with the best value; pruned ones count unless values are returned."""
         return self._standings.best()
 
+    def leader(self) -> tuple[int, float] | None:
+        """Return number and value of the best trial so far, running ones included, or None."""
+        with self._lock:
+            return self._standings.leader()
+
     def front(self) -> tuple[RankedTrial, ...]:
         """Return the trials that no other trial beats; with one metric, only the best one."""
         return self._standings.front()
+
+    def best_report(self, number: int) -> float | None:
+        """Return the best value that a running trial has reported, or None."""
+        with self._lock:
+            return self._standings.best_report(number)
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]:
         """Return the best `n` trials; a pruned trial counts by its best report."""
@@ -413,6 +444,7 @@ class Study:
             config.metrics,
             self._space,
             asks_for_params=self._rules.asks_for_params,
+            enqueues=bool(config.enqueue),
         )
         self.n_restored = restore_trials(storage, study_id, self._begun, self._history.at)
         for trial in storage.get_all_trials(study_id, deepcopy=False):
@@ -447,10 +479,11 @@ class Study:
         params = complete_params(
             space, self._config.seed, trial.number, params_within_space(space, known)
         )
+        if self.suggester is not None:
+            params = {n: value for n, value in known.items() if n not in space.names} | params
+            self.suggester.take_running(trial)
         if self.suggester is not None or OUTSIDE_SPACE in trial.system_attrs:
             params |= trial.params
-        if self.suggester is not None:
-            self.suggester.take_running(trial)
         complete_running(self._storage, trial, params, optuna_distributions(space))
         self._interrupted.append(AskedTrial(self._replay(trial, params), params))
 

@@ -249,6 +249,12 @@ class StudyRules:
         """The spaces that the study has had."""
         return SpaceHistory.from_edits(self.space, self.edits)
 
+    def first_points(self, space: SearchSpace, config: StudyConfig) -> list[Params]:
+        """Return some or all params of each trial that comes before what the sampler proposes."""
+        asks = self.asks_for_params
+        portfolio = (params for params in self.portfolio if asks or space.has(params))
+        return [*config.enqueue, *space.likely_points, *portfolio]
+
     def proposer(
         self,
         space: SearchSpace,
@@ -260,10 +266,9 @@ class StudyRules:
 
         `earlier` are the params of trials that were asked for in an earlier space.
         """
-        portfolio = (params for params in self.portfolio if space.has(params))
-        enqueued = [*config.enqueue, *space.likely_points, *portfolio]
+        asks, enqueued = self.asks_for_params, self.first_points(space, config)
         possible = [params_within_space(space, params) for params in enqueued]
-        is_empty = self.asks_for_params and not optuna_distributions(space)
+        is_empty = asks and not optuna_distributions(space)
         sampler = IndependentSampler() if is_empty else self.sampler
         inputs = SamplerInputs(space, config.seed, possible, open_study, self.choice, earlier)
-        return ParamsProposer(sampler, inputs)
+        return ParamsProposer(sampler, inputs, enqueued if asks else ())

@@ -17,6 +17,7 @@ from automl.record.trial_record import RANKED_STATES, is_value_returned, may_be_
 from automl.search.pruners.pruner import Pruner
 from automl.search.pruners.report_thinning import ReportPoint, ReportThinning
 from automl.trial import (
+    ROWS_PARAM,
     Direction,
     MetricPoint,
     Params,
@@ -168,6 +169,27 @@ class StudyStandings:
         if len(front) < 2:
             return next(iter(front), None)
         return front[find_knee([trial.point for trial in front if trial.point is not None])]
+
+    def leader(self) -> tuple[int, float] | None:
+        """Return number and value of the best trial so far, or None.
+
+        Reports of running and paused trials count, and pruned trials, once a trial has finished and
+        shown that values are best reports.
+        """
+        by_report = self._counts[TrialState.FINISHED] > 0 and not self._returned
+        states = RANKED_STATES if by_report else (TrialState.FINISHED,)
+        first = [self._ranks[state][0] for state in states if self._ranks[state]]
+        if by_report:
+            first += [(c.best_finite_key, n) for n, c in self._curves.items()]
+        key, number = min(first, default=(math.inf, -1))
+        return (number, key * self._sign) if math.isfinite(key) else None
+
+    def best_report(self, number: int) -> float | None:
+        """Return the best value that a trial that has not ended has reported, or None."""
+        curve = self._curves.get(number)
+        if curve is None or not math.isfinite(curve.best_finite_key):
+            return None
+        return curve.best_finite_key * self._sign
 
     def _by_value(self, n: int) -> tuple[RankedTrial, ...]:
         ranked = [
@@ -374,8 +396,11 @@ class StudyStandings:
         return self._pruners.get(self._kind(number), self._pruner)
 
     def _place(self, number: int, rung: int) -> Hashable:
-        """Return the key of a rung; a step has another meaning for another kind of trials."""
-        return rung if self._choice is None else (self._kind(number), rung)
+        """Return the key of a rung; a step has another meaning for another kind of trials, or for
+        another number of rows."""
+        if self._choice is None:
+            return rung
+        return self._kind(number), self._params[number].get(ROWS_PARAM), rung
 
     def replay(
         self,

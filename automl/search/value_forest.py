@@ -35,7 +35,7 @@ class _Tree:
     right: Whole
     value: Floats
     orders: tuple[tuple[int, Whole], ...]
-    """For each column of categories its order in this tree."""
+    """The order in this tree of each column of categories."""
 
     def predict(self, rows: Floats) -> Floats:
         rows = _reordered(rows, self.orders)

@@ -5,6 +5,7 @@ Text from outside is never taken for markup.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from automl.record.texts import printable_text, value_text
-from automl.trial import FAMILY_PARAM, Params
+from automl.trial import FAMILY_PARAM, ROWS_PARAM, Params
 
 _ANY_WIDTH = 10_000
 _GAP = 2
@@ -75,6 +76,8 @@ def open_console(*, on_stderr: bool = False) -> CommandConsole:
         stderr=on_stderr,
         # By itself rich would show in the notebook what a caller redirects.
         force_jupyter=not on_stderr and writes_to_notebook(),
+        # The terminal of `!automl …` in a notebook's cell would show each redrawn table anew.
+        force_terminal=False if "JPY_PARENT_PID" in os.environ else None,
         highlight=False,
         markup=False,
         emoji=False,
@@ -118,12 +121,14 @@ def _broken_to_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], n_left
 def params_text(params: Params) -> str:
     """Return the params as `depth 3, lr 0.012`. With one of several families: `mlp: depth 3, lr
     0.012`."""
-    family = params.get(FAMILY_PARAM)
+    family, n_rows = params.get(FAMILY_PARAM), params.get(ROWS_PARAM)
     own = {name: of for name, of in params.items() if name.startswith(f"{family}_")}
-    if not own or len(own) < len(params) - 1:
+    others = params.keys() - own.keys() - {FAMILY_PARAM, ROWS_PARAM}
+    if not own or others:
         return ", ".join(f"{name} {value_text(value)}" for name, value in params.items())
     shown = (f"{n.removeprefix(f'{family}_')} {value_text(value)}" for n, value in own.items())
-    return f"{family}: {', '.join(shown)}"
+    on = f" on {n_rows:,} rows" if isinstance(n_rows, int) else ""
+    return f"{family}{on}: {', '.join(shown)}"
 
 
 def short_device_name(device: str) -> str:

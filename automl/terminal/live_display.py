@@ -92,19 +92,22 @@ class LiveDisplay(PlainDisplay):
 
 
 class NotebookDisplay(Display):
-    """A display for notebooks: a table that is replaced in place, and gone at the end."""
+    """A display for notebooks: a table that is replaced in place. Of a sweep that has ended, the
+    last one stays."""
 
     def __init__(self) -> None:
         self._handle: Any = None
+        self._stays = False
 
     def show(self, view: SweepView) -> None:
+        self._stays = view.ended is not None
         self._put(_html(render_view(view)), progress_line(view))
 
     def say(self, line: str) -> None:
         sys.stdout.write(f"{fit_text(line)}\n")
 
     def end(self) -> None:
-        if self._handle is not None:
+        if self._handle is not None and not self._stays:
             self._put("", "")
 
     def _put(self, html: str, text: str) -> None:

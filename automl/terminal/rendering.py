@@ -234,6 +234,8 @@ def _time_text(view: SweepView) -> str:
     text = duration_text(view.seconds)
     if view.seconds_left is not None and view.ended is None:
         text += f", about {duration_text(view.seconds_left)} left"
+    if view.earlier_seconds:
+        text += f"; {duration_text(view.earlier_seconds)} in earlier sweeps"
     return text
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from automl.config import UNLIMITED_N_TRIALS
 from automl.errors import ConfigError
+from automl.record.device_time import merge_spans
 from automl.record.studies import is_at_work, is_holder_newer, read_study, suspended_holder
 from automl.record.study_files import (
     CONFIG_FILE,
@@ -201,6 +202,8 @@ def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> Sw
             SweepView(view.study, view.directory, 0.0, view.n_trials, view.metric),
             repeats=view.repeats,
         )
+    earlier = merge_spans(s.called_span for s in record.sweeps[:-1])
+    called, last = sweep.called_span
     rows, waiting = _open_rows(view, record) if is_swept else ((), ())
     if not is_swept:
         rows = outside_rows(record.trials, time.time())
@@ -215,7 +218,8 @@ def recorded_view(view: SweepView, record: StudyRecord, *, is_swept: bool) -> Sw
         running=rows,
         waiting=waiting,
         devices=view.devices if is_swept else (),
-        seconds=view.seconds or sweep.last_seconds - sweep.start.time,
+        seconds=(view.seconds if is_swept else 0.0) or last - called,
+        earlier_seconds=sum(end - start for start, end in earlier),
         seconds_left=view.seconds_left if is_swept else None,
         failures=FailureCounts(record.trials).rows(),
         best_so_far=spread_values(record.best_values()),

@@ -220,7 +220,10 @@ class SweepView:
     failures: tuple[FailureRow, ...] = ()
     """The most frequent causes. `counts` has the number of all failed trials."""
     seconds: float = 0.0
-    """Seconds since this sweep began."""
+    """Seconds since this sweep was called, or up to the last event of a sweep that has ended."""
+    earlier_seconds: float = 0.0
+    """The same of all earlier sweeps of the study, as `status` shows them; 0 in the view of a sweep
+    itself."""
     seconds_left: float | None = None
     """Estimate from when trials of this sweep ended. None before enough have, or if the next end is
     overdue."""
@@ -251,22 +254,27 @@ class SweepView:
         return shown_number(number, self.repeats)
 
     @property
+    def n_wanted(self) -> int | None:
+        """The number of trials that the study goes to; None if only time ends it."""
+        return self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else None
+
+    @property
     def progress(self) -> str:
         """The progress as `7/20`, or `7` if only time ends the study."""
-        total = f"/{self.n_trials}" if self.n_trials < UNLIMITED_N_TRIALS else ""
+        total = "" if self.n_wanted is None else f"/{self.n_wanted}"
         return f"{self.n_ended}{total}"
 
     @property
     def progress_text(self) -> str:
         """The progress with its noun: `7/20 trials`, `1 trial`."""
-        n = self.n_trials if self.n_trials < UNLIMITED_N_TRIALS else self.n_ended
+        n = self.n_ended if self.n_wanted is None else self.n_wanted
         return f"{self.progress} trial{'s' * (n != 1)}"
 
     @property
     def share_done(self) -> float:
         """Fraction of the sweep's trials, or of its time, that is done."""
-        if self.n_trials < UNLIMITED_N_TRIALS:
-            return self.n_ended / self.n_trials
+        if self.n_wanted is not None:
+            return self.n_ended / self.n_wanted
         if self.seconds_left is None:  # nothing has ended, or the last ones run on
             return float(self.n_ended > 0)
         return self.seconds / max(self.seconds + self.seconds_left, 1e-9)

@@ -39,19 +39,25 @@ def long_step(
     *,
     detail: Callable[[], str] = str,
     beat_seconds: float = BEAT_SECONDS,
+    silent_seconds: float = 0.0,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[LongStep]:
     """Say `name` before the block, the seconds so far while it runs, and the total after it.
 
     The seconds so far are said every `beat_seconds`, with the progress that `detail` returns, such
-    as `3 of 8`. Both `detail` and `say` are called from a thread. A block that raises ends without
-    a line.
+    as `3 of 8`. With `silent_seconds`, a block that takes less says nothing. Both `detail` and
+    `say` are called from a thread. A block that raises ends without a line.
     """
-    say(name)
+    if not silent_seconds:
+        say(name)
     started, has_ended = now(), threading.Event()
     step = LongStep(detail)
 
     def report_progress() -> None:
+        if silent_seconds:
+            if has_ended.wait(silent_seconds):
+                return
+            say(name)
         while not has_ended.wait(beat_seconds):
             with suppress(OSError, AutoMLError):  # the main thread meets the same, and says it
                 progress = step.detail()

@@ -7,8 +7,11 @@ Unix seconds (`time.time()`), sizes are bytes.
 from __future__ import annotations
 
 from automl.trial.events import (
+    CalibrationPoint,
     CheckpointWritten,
+    ColumnImportance,
     EnsembleBuilt,
+    EnsembleFindings,
     Event,
     ExportTuned,
     FailedOutcome,
@@ -43,6 +46,7 @@ from automl.trial.events import (
 from automl.trial.placement import (
     CPU_LABEL,
     HOST_UUID,
+    IMPORTED_DEVICE,
     LOCAL_HOST,
     LOCAL_NODE,
     OUTSIDE_DEVICE,
@@ -95,6 +99,7 @@ from automl.trial.trial_spec import (
     FAMILY_PARAM,
     LARGEST_INTEGER,
     MAX_STEP,
+    ROWS_PARAM,
     CheckpointKind,
     Direction,
     PackKind,

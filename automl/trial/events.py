@@ -18,6 +18,7 @@ from automl.trial.trial_spec import (
     ENSEMBLE_NAME,
     CheckpointKind,
     Params,
+    SpaceEntry,
     TrialState,
     refit_name,
     trial_name,
@@ -52,6 +53,9 @@ class ParamsSuggested(TrialEvent):
     """Params that the objective asked for while it ran, in addition to the ones it started with."""
 
     params: Params
+    entries: Mapping[str, SpaceEntry] = field(default_factory=dict)
+    """The range or the choices that it asked for, by param; none of a param that was drawn ahead,
+    for which an earlier trial asked."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,9 @@ class FinishedOutcome(TrialOutcome):
     reported: Mapping[str, float] = field(default_factory=dict)
     """The value by the trial's reports of each metric for which another value was returned or told,
     by name; empty where they agree."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of the trial's model, by name, if the trial's value is of its end: out-of-fold.
+    Empty where the value is that of a report, which has its metrics."""
 
     @property
     def standard_error(self) -> float | None:
@@ -270,6 +277,11 @@ class SweepStarted:
     in earlier versions' events."""
     n_trials: int = 0
     """The number of trials that earlier sweeps began; 0 in earlier versions' events, too."""
+    judged_rows: str = ""
+    """Digest of the targets of the rows that judge the trials, in their order; empty without a
+    table, and in earlier versions' events."""
+    loading_seconds: float = 0.0
+    """The time from the call of the sweep to this event; 0 in earlier versions' events."""
 
 
 @dataclass(frozen=True)
@@ -290,6 +302,8 @@ class SweepEnded:
     baseline: Mapping[str, float] = field(default_factory=dict)
     """The study's metric of the constant prediction on the judged rows, by the prediction's name;
     empty where there is none."""
+    baseline_scores: Mapping[str, float] = field(default_factory=dict)
+    """All metrics of the constant prediction (`loss`); empty in earlier versions' events."""
 
 
 @dataclass(frozen=True)
@@ -408,6 +422,46 @@ class ExportTuned:
     call ends with their number: `…@4096`."""
 
 
+class ColumnImportance(NamedTuple):
+    """How much the loss of a model rises where a column of the table is shuffled."""
+
+    name: str
+    rise: float
+    standard_deviation: float
+    """The standard deviation of the rise over shuffles."""
+
+
+class CalibrationPoint(NamedTuple):
+    """Rows for which a model predicts about the same probability."""
+
+    predicted: float
+    """The mean probability that is predicted."""
+    observed: float
+    """The share of the rows that are of the class."""
+    n_rows: int
+
+
+class EnsembleFindings(NamedTuple):
+    """What an ensemble goes by and where it errs, on rows that no model asked has seen."""
+
+    n_columns: int
+    """Number of the table's columns, of which `importances` has the first."""
+    n_rows: int
+    """Number of rows in which columns were shuffled; 0: there are too many columns."""
+    loss: float
+    """The loss on these rows before a column is shuffled."""
+    importances: tuple[ColumnImportance, ...]
+    """The columns that matter, the most important first."""
+    classes: tuple[str, ...]
+    """The classes, the last of which may stand for all others; empty: values are predicted."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Numbers of rows by true class, and in each by the class that they are taken for."""
+    calibration: tuple[CalibrationPoint, ...]
+    """The calibration of the second of two classes, or of each of more against the rest."""
+    pairs: tuple[tuple[float, ...], ...]
+    """The true and the predicted value of some rows; empty: classes are predicted."""
+
+
 @dataclass(frozen=True)
 class EnsembleBuilt:
     """Models of the study were combined: an ensemble is the weighted mean of their predictions."""
@@ -423,6 +477,11 @@ class EnsembleBuilt:
     """Prediction speed by trial number, for each model that was considered."""
     alone: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Each metric of the best single trial on these rows, by trial number."""
+    intervals: Mapping[str, Mapping[str, ScoreInterval]] = field(default_factory=dict)
+    """The main metrics on these rows with their intervals, of the ensemble and of the best models
+    that were considered: `intervals[model][metric]`. Empty: an earlier version computed none."""
+    findings: EnsembleFindings | None = None
+    """What it goes by; None: nobody asked."""
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,8 @@ class Placement:
 
 OUTSIDE_DEVICE = "outside"
 """The device of a trial that an experiment outside of any sweep runs."""
+IMPORTED_DEVICE = "Optuna"
+"""The device of a trial that ended in a study of Optuna's, with which another began."""
 
 
 def kind_of_label(label: str) -> DeviceKind:

@@ -21,6 +21,8 @@ SpaceEntry: TypeAlias = Mapping[str, object]
 """The values of a param as a search space writes them: `{low: …, high: …}` or `{choices: […]}`."""
 FAMILY_PARAM = "family"
 """Name of the param that chooses the family of a trial."""
+ROWS_PARAM = "rows"
+"""Name of the param that says on how many rows a trial of a large table trains."""
 
 
 class TrialState(enum.Enum):

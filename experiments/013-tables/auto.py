@@ -91,7 +91,7 @@ def row(table: Table, n_trials: int, overrides: list[str]) -> str:
         overrides=[f"data.task={table.task}", *overrides],
     )
     took = time.perf_counter() - began
-    board = study.leaderboard()
+    board = study.leaderboard().dropna(subset="family")  # the trials
     best = {family: int(of.index[0]) for family, of in board.groupby("family", sort=False)}
     families = [scored(study, best.get(name), table) for name in ONE_FAMILY]
     cells = [

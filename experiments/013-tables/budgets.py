@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.config.metrics import SQUARED_ERROR
 from automl.models import ensemble_selection
 from automl.models.ensemble_selection import _greedy, select_ensemble
 from automl.models.families.auto.family import DEFAULT
 from automl.models.family import load_families
+from automl.models.selection_costs import RowCosts, class_costs, value_costs
 from automl.search.samplers.family_choice import FamilyHistory, next_family
 
 Floats = npt.NDArray[np.float64]
@@ -92,9 +92,11 @@ class RecordedTable:
         said = np.stack([self.inputs(trial, "judged") for trial in trials])
         y = next(iter(self.trials.values()))["judged_y"].astype(np.float64)
         if not quick:
-            return np.array(select_ensemble(said, y, self.task).weights)
-        judge = SQUARED_ERROR if self.task is Task.regression else None
-        return np.asarray(_greedy(said, y, judge))
+            return np.array(select_ensemble(self.costs(said, y)).weights)
+        return np.asarray(_greedy(self.costs(said, y), np.arange(said.shape[1])))
+
+    def costs(self, said: Floats, y: Floats) -> RowCosts:
+        return value_costs(said, y) if self.task is Task.regression else class_costs(said)
 
     def judged_loss(self, trials: Sequence[Trial]) -> float:
         """Of the ensemble, on the rows that chose it."""
@@ -375,12 +377,12 @@ def before(table: RecordedTable) -> list[Trial]:
 
 @contextmanager
 def without_floor() -> Iterator[None]:
-    before = ensemble_selection._best_alone_is_better
-    ensemble_selection._best_alone_is_better = lambda *_: False
+    before = ensemble_selection._is_better
+    ensemble_selection._is_better = lambda *_: False
     try:
         yield
     finally:
-        ensemble_selection._best_alone_is_better = before
+        ensemble_selection._is_better = before
 
 
 def say(line: str) -> None:

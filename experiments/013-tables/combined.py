@@ -16,7 +16,7 @@ import tables
 from more_trials import losses, row, say
 from peers import Losses
 
-from automl.config import DataConfig, DataKind
+from automl.config import DataConfig, DataKind, DataRule
 from automl.data.load import load_dataset
 
 
@@ -55,7 +55,7 @@ def chosen(split: tables.Split) -> tuple[float, list[str]]:
             kind=DataKind.csv,
             path="table.csv",
             target=tables.TARGET,
-            rules=8,
+            rules=len(DataRule),
             folds="auto",
             test=0,
             combine=combine,

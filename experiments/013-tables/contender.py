@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,6 @@ import pandas as pd
 
 TARGET = "target"
 SEED = 0
-N_THREADS = 2
 N_FOLDS = 5
 MANY_ROWS = 20_000
 """Above it LightGBM is tuned by a fifth of the rows, as ours is judged."""
@@ -51,6 +51,10 @@ class Work:
     group: str | None = None
     """The column of rows that belong together, where a tool is told of it."""
     time: str | None = None
+
+    @property
+    def n_threads(self) -> int:
+        return len(os.sched_getaffinity(0))
 
     @property
     def seconds(self) -> float:
@@ -97,8 +101,10 @@ def ours(work: Work) -> Said:
         timeout_seconds=work.seconds * SOONER,
         overrides=[f"data.task={_task(work)}", *work.settings, *told],
     )
+    labels = study.predict(work.test)
     if not work.of_classes:
-        return np.asarray(study.predict(work.test)), ()
+        return np.asarray(labels), ()
+    (work.folder / "labels.json").write_text(json.dumps([str(label) for label in labels]))
     return np.asarray(study.predict_probabilities(work.test)), [
         str(name) for name in study.model.classes
     ]
@@ -120,7 +126,7 @@ def autogluon(preset: str) -> Callable[[Work], Said]:
             work.train,
             presets=preset,
             time_limit=work.seconds * SOONER,
-            num_cpus=N_THREADS,
+            num_cpus=work.n_threads,
             num_gpus=0,
             validation_structure={f"{key}_on": name for key, name in _structure(work).items()}
             or None,
@@ -132,44 +138,118 @@ def autogluon(preset: str) -> Callable[[Work], Said]:
     return tool
 
 
-def lightgbm_optuna(work: Work) -> Said:
-    """TPE over seven params, judged by five folds (one hold-out of many rows); of the best params
-    the mean of the models that judged them."""
-    import optuna
+def flaml(work: Work) -> Said:
+    """Its own choice of models and params; the best is trained again on all rows, in its time."""
+    from flaml import AutoML
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    tuning = _Tuning(work)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=SEED))
-    study.enqueue_trial({"num_leaves": 31, "learning_rate": 0.1, "min_child_samples": 20})
-    study.optimize(tuning, timeout=work.seconds * SOONER)
-    said = np.mean([tuning.said(model) for model in tuning.best], axis=0)
-    return said, tuning.classes
+    x, x_test = _columns(work)
+    tool = AutoML()
+    tool.fit(
+        X_train=x,
+        y_train=work.y,
+        task="classification" if work.of_classes else "regression",
+        metric="log_loss" if work.of_classes else "rmse",
+        time_budget=work.seconds * SOONER,
+        n_jobs=work.n_threads,
+        seed=SEED,
+        retrain_full="budget",
+        log_file_name="",
+        verbose=0,
+    )
+    return _told(tool, x_test, work)
+
+
+def tuned(booster: Callable[[Work], _Booster]) -> Callable[[Work], Said]:
+    """TPE over the params of a booster, judged by five folds (one hold-out of many rows); predicts
+    the mean of the models that judged the best params."""
+
+    def tool(work: Work) -> Said:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        tuning = _Tuning(work, booster(work))
+        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=SEED))
+        study.enqueue_trial(tuning.booster.first)
+        study.optimize(tuning, timeout=work.seconds * SOONER)
+        said = np.mean([tuning.booster.predict(model) for model in tuning.best], axis=0)
+        return said, tuning.classes
+
+    return tool
 
 
 class _Tuning:
-    """What Optuna calls; keeps the models of the best params."""
+    """The objective that Optuna calls; keeps the models of the best params."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, booster: _Booster) -> None:
         from sklearn.model_selection import KFold, StratifiedKFold, train_test_split
 
-        self.work, self.value = work, float("inf")
+        self.work, self.booster, self.value = work, booster, float("inf")
         self.best: list[Any] = []
-        self.x, self.x_test = _columns(work)
-        self.classes: list[str] = sorted(work.y.unique()) if work.of_classes else []
-        self.y = work.y.map(self.classes.index).to_numpy() if work.of_classes else work.y.to_numpy()
-        stratify = self.y if work.of_classes else None
-        if len(self.x) > MANY_ROWS:
-            rows = np.arange(len(self.x))
+        self.classes = booster.classes
+        rows, y = np.arange(len(work.train)), booster.y
+        stratify = y if work.of_classes else None
+        if len(rows) > MANY_ROWS:
             one = train_test_split(rows, test_size=0.2, random_state=SEED, stratify=stratify)
             self.folds = [tuple(one)]
         else:
             kind = StratifiedKFold if work.of_classes else KFold
-            self.folds = list(kind(N_FOLDS, shuffle=True, random_state=SEED).split(self.x, self.y))
+            self.folds = list(kind(N_FOLDS, shuffle=True, random_state=SEED).split(rows, y))
 
     def __call__(self, trial: Any) -> float:
         import optuna
 
-        params = {
+        params, scored = self.booster.suggest(trial), list[tuple[Any, float]]()
+        with suppress(_Over):
+            for train, judge in self.folds:
+                scored.append(self.booster.fit(params, train, judge, self._is_over))
+        whole = len(scored) == len(self.folds)
+        if not scored or (self.best and not whole):
+            raise optuna.TrialPruned  # no time is left
+        value = float(np.mean([value for _, value in scored]))
+        if value < self.value:
+            self.best, self.value = [model for model, _ in scored], value
+        return value
+
+    def _is_over(self) -> bool:
+        return bool(self.best) and time.time() > self.work.until
+
+
+class _Booster:
+    """A library of boosted trees, as `_Tuning` uses it."""
+
+    first: ClassVar[dict[str, Any]]
+    """The params that are tried first: those of the library."""
+
+    def __init__(self, work: Work) -> None:
+        self.x, self.x_test = _columns(work)
+        self.n_threads, self.folder = work.n_threads, work.folder
+        self.classes: list[str] = sorted(work.y.unique()) if work.of_classes else []
+        codes = {name: code for code, name in enumerate(self.classes)}
+        self.y = (work.y.map(codes) if work.of_classes else work.y).to_numpy()
+
+    def suggest(self, trial: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def fit(
+        self, params: dict[str, Any], train: Any, judge: Any, is_over: Callable[[], bool]
+    ) -> tuple[Any, float]:
+        """Return a model of the rows `train`, and its loss on the rows `judge`. Raises _Over where
+        `is_over`, which is asked after each tree."""
+        raise NotImplementedError
+
+    def predict(self, model: Any) -> Floats:
+        raise NotImplementedError
+
+
+class _LightGBM(_Booster):
+    first: ClassVar[dict[str, Any]] = {
+        "num_leaves": 31,
+        "learning_rate": 0.1,
+        "min_child_samples": 20,
+    }
+
+    def suggest(self, trial: Any) -> dict[str, Any]:
+        return {
             "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
             "num_leaves": trial.suggest_int("num_leaves", 4, 256, log=True),
             "min_child_samples": trial.suggest_int("min_child_samples", 2, 100, log=True),
@@ -178,40 +258,80 @@ class _Tuning:
             "lambda_l1": trial.suggest_float("lambda_l1", 1e-8, 10, log=True),
             "lambda_l2": trial.suggest_float("lambda_l2", 1e-8, 10, log=True),
         }
-        models = []
-        with suppress(_Over):
-            for train, judge in self.folds:
-                models.append(self._fit(params, train, judge))
-        whole = len(models) == len(self.folds)
-        if not whole and (self.best or not models):
-            raise optuna.TrialPruned  # no time is left
-        value = float(np.mean([next(iter(m.best_score["valid_0"].values())) for m in models]))
-        if value < self.value:
-            self.best, self.value = models, value
-        return value
 
-    def _fit(self, params: dict[str, Any], train: Any, judge: Any) -> Any:
+    def fit(
+        self, params: dict[str, Any], train: Any, judge: Any, is_over: Callable[[], bool]
+    ) -> tuple[Any, float]:
         import lightgbm
+
+        def check_time(_: object) -> None:
+            if is_over():
+                raise _Over
 
         n = len(self.classes)
         goal = {"objective": "multiclass", "num_class": n} if n > 2 else {"objective": "binary"}
-        fixed = {"verbosity": -1, "num_threads": N_THREADS, "seed": SEED, "bagging_freq": 1}
+        fixed = {"verbosity": -1, "num_threads": self.n_threads, "seed": SEED, "bagging_freq": 1}
         data = lightgbm.Dataset(self.x.iloc[train], self.y[train])
-        return lightgbm.train(
+        model = lightgbm.train(
             {**params, **fixed, **(goal if n else {"objective": "regression", "metric": "rmse"})},
             data,
             num_boost_round=3000,
             valid_sets=[lightgbm.Dataset(self.x.iloc[judge], self.y[judge], reference=data)],
-            callbacks=[lightgbm.early_stopping(50, verbose=False), self._stop],
+            callbacks=[lightgbm.early_stopping(50, verbose=False), check_time],
         )
+        return model, next(iter(model.best_score["valid_0"].values()))
 
-    def _stop(self, env: object) -> None:
-        if self.best and time.time() > self.work.until:
-            raise _Over
-
-    def said(self, model: Any) -> Floats:
+    def predict(self, model: Any) -> Floats:
         said = model.predict(self.x_test)
         return np.column_stack([1 - said, said]) if len(self.classes) == 2 else np.asarray(said)
+
+
+class _CatBoost(_Booster):
+    first: ClassVar[dict[str, Any]] = {"learning_rate": 0.05, "depth": 6, "l2_leaf_reg": 3.0}
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.texts, self.x, self.x_test = _with_texts(self.x, self.x_test)
+
+    def suggest(self, trial: Any) -> dict[str, Any]:
+        return {
+            "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
+            "depth": trial.suggest_int("depth", 3, 9),
+            "l2_leaf_reg": trial.suggest_float("l2_leaf_reg", 0.5, 30, log=True),
+            "random_strength": trial.suggest_float("random_strength", 0.1, 10, log=True),
+            "bagging_temperature": trial.suggest_float("bagging_temperature", 0, 2),
+            "one_hot_max_size": trial.suggest_categorical("one_hot_max_size", [2, 10, 50]),
+        }
+
+    def fit(
+        self, params: dict[str, Any], train: Any, judge: Any, is_over: Callable[[], bool]
+    ) -> tuple[Any, float]:
+        from catboost import CatBoost, Pool
+
+        class Clock:
+            def after_iteration(self, _: object) -> bool:
+                return not is_over()
+
+        n = len(self.classes)
+        loss = "RMSE" if n == 0 else "MultiClass" if n > 2 else "Logloss"
+        pools = [
+            Pool(self.x.iloc[rows], self.y[rows], cat_features=self.texts)
+            for rows in (train, judge)
+        ]
+        fixed = {
+            "iterations": 3000, "thread_count": self.n_threads, "random_seed": SEED,
+            "loss_function": loss, "allow_writing_files": False, "verbose": False,
+        }  # fmt: skip
+        model = CatBoost({**params, **fixed}).fit(
+            pools[0], eval_set=pools[1], early_stopping_rounds=50, callbacks=[Clock()]
+        )
+        if is_over():
+            raise _Over
+        return model, float(model.get_best_score()["validation"][loss])
+
+    def predict(self, model: Any) -> Floats:
+        kind = "Probability" if self.classes else "RawFormulaVal"
+        return np.asarray(model.predict(self.x_test, prediction_type=kind))
 
 
 class _Over(Exception):
@@ -221,16 +341,24 @@ class _Over(Exception):
 def catboost_default(work: Work) -> Said:
     from catboost import CatBoostClassifier, CatBoostRegressor
 
-    x, x_test = _columns(work)
-    texts = list(x.columns[x.dtypes == "category"])
+    texts, x, x_test = _with_texts(*_columns(work))
     kind = CatBoostClassifier if work.of_classes else CatBoostRegressor
-    told = [part[texts].astype(object).fillna("missing") for part in (x, x_test)]
-    x, x_test = (part.assign(**of) for part, of in zip((x, x_test), told, strict=True))
     model = kind(
-        *(), cat_features=texts, thread_count=N_THREADS, random_seed=SEED, verbose=False,
+        *(), cat_features=texts, thread_count=work.n_threads, random_seed=SEED, verbose=False,
         train_dir=str(work.folder / "catboost"),
     )  # fmt: skip
     return _told(model.fit(x, work.y), x_test, work)
+
+
+def _with_texts(
+    x: pd.DataFrame, x_test: pd.DataFrame
+) -> tuple[list[str], pd.DataFrame, pd.DataFrame]:
+    """Return the names of the categories, and the columns with these as texts, as CatBoost reads
+    them."""
+    texts = list(x.columns[x.dtypes == "category"])
+    told = [part[texts].astype(object).fillna("missing") for part in (x, x_test)]
+    x, x_test = (part.assign(**of) for part, of in zip((x, x_test), told, strict=True))
+    return texts, x, x_test
 
 
 def sklearn_default(classifier: str, regressor: str, **params: Any) -> Callable[[Work], Said]:
@@ -253,7 +381,7 @@ def sklearn_default(classifier: str, regressor: str, **params: Any) -> Callable[
             remainder=make_pipeline(SimpleImputer(), StandardScaler()),
         )
         known = kind().get_params()
-        fixed = {"n_jobs": N_THREADS, "random_state": SEED, **params}
+        fixed = {"n_jobs": work.n_threads, "random_state": SEED, **params}
         model = kind(**{key: value for key, value in fixed.items() if key in known})
         return _told(make_pipeline(columns, model).fit(x, work.y), x_test, work)
 
@@ -274,7 +402,7 @@ def lightgbm_default(work: Work) -> Said:
 
     x, x_test = _columns(work)
     kind = LGBMClassifier if work.of_classes else LGBMRegressor
-    model = kind(n_jobs=N_THREADS, random_state=SEED, verbosity=-1)
+    model = kind(n_jobs=work.n_threads, random_state=SEED, verbosity=-1)
     return _told(model.fit(x, work.y), x_test, work)
 
 
@@ -340,7 +468,9 @@ TOOLS: dict[str, Callable[[Work], Said]] = {
     "automl": ours,
     "autogluon-medium": autogluon("medium_quality"),
     "autogluon-best": autogluon("best_quality_v150"),
-    "lightgbm-optuna": lightgbm_optuna,
+    "flaml": flaml,
+    "lightgbm-optuna": tuned(_LightGBM),
+    "catboost-optuna": tuned(_CatBoost),
     "lightgbm": lightgbm_default,
     "catboost": catboost_default,
     "hist-boosting": hist_gradient_boosting,

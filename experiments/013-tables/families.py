@@ -127,14 +127,16 @@ class OneFamily:
         evaluation: EvaluationRows,
         *,
         own_length: bool = False,
+        metric: str = "val_loss",
+        loss: str = "auto",
     ) -> None:
-        family, training = load_families()[name](), TrainingConfig()
+        family, training = load_families()[name](), TrainingConfig(loss=loss)
         plan = TrainingPlan(
             objective=ObjectiveConfig(),
             data=config,
             family=family,
             training=family.with_length(training) if own_length else training,
-            metric="val_loss",
+            metric=metric,
             direction=Direction.minimize,
         )
         objective = open_objective(SessionSetup(plan, evaluation.dataset))

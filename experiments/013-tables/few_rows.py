@@ -19,10 +19,9 @@ from peers import Losses, losses_of
 
 import automl
 from automl.api.fit_call import FittedStudy
-from automl.config import Task
-from automl.config.metrics import SQUARED_ERROR
 from automl.models import ensemble_selection
-from automl.models.mean_model_file import EnsembleCandidates, _selection_inputs
+from automl.models.mean_model_file import EnsembleCandidates
+from automl.models.selection_costs import class_costs, value_costs
 
 FEW = ("horse-colic", "iris", "wine")
 WAYS: Mapping[str, Callable[..., Any]] = {
@@ -80,13 +79,9 @@ class Models:
 def losses(models: Models) -> list[float]:
     """On the test part, of each way."""
     regression = models.split.task == tables.AMOUNTS
-    judge = SQUARED_ERROR if regression else None
-    y = models.y if regression else np.zeros(models.judged.shape[1])
-    weights = [way(models.judged, y, judge) for way in WAYS.values()]
-    task = Task.regression if regression else Task.classification
-    weights.append(
-        np.array(ensemble_selection.select_ensemble(models.judged, models.y, task).weights)
-    )
+    costs = value_costs(models.judged, models.y) if regression else class_costs(models.judged)
+    weights = [way(costs, np.arange(costs.n_rows)) for way in WAYS.values()]
+    weights.append(np.array(ensemble_selection.select_ensemble(costs).weights))
     return [loss(models, np.tensordot(each, models.test, axes=1)) for each in weights]
 
 
@@ -123,7 +118,7 @@ def asked_all(split: tables.Split, study: FittedStudy) -> Models:
         amounts = split.task == tables.AMOUNTS
         says = model.predict if amounts else model.predict_probabilities
         numbers.append(number)
-        judged.append(_selection_inputs(candidates._outputs[number], dataset))
+        judged.append(candidates._costs([candidates._outputs[number]]).predictions[0])
         test.append(np.asarray(says(split.test)))
     y, classes = dataset.judged.y.astype(np.float64), tuple(map(str, study.model.classes))
     return Models(split, np.array(numbers), np.stack(judged), y, np.stack(test), classes)

@@ -33,13 +33,15 @@ ENVIRONMENTS = {
     "autogluon-best": ROOT / ".venv-peers-autogluon" / "bin" / "python",
 }
 SHARED = ROOT / ".venv-peers-tables" / "bin" / "python"
-TIMED = ("automl", "autogluon-medium", "autogluon-best", "lightgbm-optuna")
+TIMED = (
+    *("automl", "autogluon-medium", "autogluon-best"),
+    *("flaml", "lightgbm-optuna", "catboost-optuna"),
+)
 """They take as long as they are given; the others have one result, whatever the minutes."""
 DEFAULTS = (
     *("lightgbm", "catboost", "hist-boosting", "gradient-boosting", "extra-trees"),
     *("extra-trees-all", "random-forest", "linear", "neighbours", "mlp", "realmlp"),
 )
-N_CORES = 2
 LEAST_PROBABILITY = 1e-7
 """So that one row that a tool was sure of, and wrong, does not decide all."""
 
@@ -70,6 +72,8 @@ class Result:
     """Log-loss, or RMSE; None: it failed."""
     error: float | None = None
     """Share of wrong classes; None of amounts."""
+    auc: float | None = None
+    """Area under the ROC curve, the mean of the classes; None of amounts."""
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
     others_cores: float | None = None
@@ -78,7 +82,7 @@ class Result:
 
 def main() -> None:
     asked = arguments()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:N_CORES])  # and all that it starts
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.cores])  # and all it starts
     asked.out.mkdir(parents=True, exist_ok=True)
     done = {result.key for result in read(asked.out) if result.failed is None}
     wanted = [key for key in keys(asked) if key not in done]
@@ -102,6 +106,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--structure", action="store_true", help="tell ours and AutoGluon of groups and of time"
     )
+    parser.add_argument("--cores", type=int, default=2, help="the first of these, for each tool")
     parser.add_argument("--ours", nargs="+", default=[], help="settings of automl.fit")
     return parser.parse_args()
 
@@ -138,8 +143,10 @@ def measured(key: Key, asked: argparse.Namespace) -> Result:
             return replace(failed, failed=str(error)[-2000:])
         said = np.load(folder / "said.npy")
         classes = json.loads((folder / "classes.json").read_text())
+        path = folder / "labels.json"
+        labels = json.loads(path.read_text()) if path.exists() else None
     return replace(
-        scored(key, split, asked.out, said, classes),
+        scored(key, split, asked.out, said, classes, labels),
         wall_seconds=round(timing.wall_seconds, 2),
         cpu_seconds=round(timing.cpu_seconds, 2),
         others_cores=round(timing.others_cores, 2),
@@ -167,14 +174,38 @@ def command(
 
 
 def scored(
-    key: Key, split: tables.Split, out: Path, said: Losses, classes: Sequence[str]
+    key: Key,
+    split: tables.Split,
+    out: Path,
+    said: Losses,
+    classes: Sequence[str],
+    labels: Sequence[str] | None = None,
 ) -> Result:
-    """Return what a tool's words about the test rows are worth, and write the loss of each row."""
+    """Return what a tool's words about the test rows are worth, and write the loss of each row.
+
+    `labels` are the classes that it names; None: the likeliest of each row.
+    """
     losses, wrong = losses_of(split, said, classes)
     rows = split.test.index.to_numpy()
-    np.savez(out / key.file, rows=rows, losses=losses, wrong=wrong)
-    loss = float(losses.mean() if split.task == tables.CLASSES else losses.mean() ** 0.5)
-    return Result(key, len(split.train), loss, float(wrong.mean()) if len(wrong) else None)
+    if split.task == tables.AMOUNTS:
+        np.savez(out / key.file, rows=rows, losses=losses, wrong=wrong)
+        return Result(key, len(split.train), float(losses.mean() ** 0.5))
+    target = split.test[tables.TARGET].to_numpy()
+    if labels is not None:
+        wrong = (np.array(labels) != target).astype(float)
+    right = np.array([list(classes).index(name) for name in target])
+    np.savez(out / key.file, rows=rows, losses=losses, wrong=wrong, said=said, right=right)
+    loss, error = float(losses.mean()), float(wrong.mean())
+    return Result(key, len(split.train), loss, error, area_under_curve(said, right))
+
+
+def area_under_curve(said: Losses, right: npt.NDArray[np.int64]) -> float:
+    """Return the AUC of probabilities (N, C) for the classes `right` (N,); of more than two classes
+    the mean, each against the others."""
+    from sklearn.metrics import roc_auc_score
+
+    numbers = range(1, 2) if said.shape[1] == 2 else sorted(set(right))
+    return float(np.mean([roc_auc_score(right == c, said[:, c]) for c in numbers]))
 
 
 def losses_of(split: tables.Split, said: Losses, classes: Sequence[str]) -> tuple[Losses, Losses]:

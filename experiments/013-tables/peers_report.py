@@ -11,11 +11,11 @@ from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
-from peers import DEFAULTS, TIMED, Key, Result, read
+from peers import DEFAULTS, TIMED, Key, Result, area_under_curve, read
 
 OURS = "automl"
-AUTOGLUON = ("autogluon-medium", "autogluon-best")
-N_RESAMPLED = 2000
+RIVALS = tuple(tool for tool in TIMED if tool != OURS)
+N_RESAMPLED, N_RESAMPLED_AUC = 2000, 400
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,7 +144,7 @@ def lines(board: Board) -> Iterator[str]:
     """What is read of one time limit."""
     yield f"### {board.minutes:g} min"
     yield from _by_table(board)
-    yield from _against_autogluon(board)
+    yield from _against_rivals(board)
     yield from _against_the_best_default(board)
 
 
@@ -158,8 +158,7 @@ def _by_table(board: Board) -> Iterator[str]:
             f"**{of}**" if x == min(losses) else of for x, of in zip(losses, shown, strict=True)
         ]
         yield _row(table, str(len(splits)), *cells)
-    ranks = np.mean([board.ranks(table) for table in board.splits], axis=0)
-    yield _row("mean rank", "", *(f"{rank:.2f}" for rank in ranks))
+    yield _row("mean rank (95 %)", "", *_mean_ranks(board))
     for what in ("wall_seconds", "cpu_seconds"):
         spent = [
             [getattr(r, what) for table in board.splits for r in board.of(table, tool)]
@@ -169,11 +168,23 @@ def _by_table(board: Board) -> Iterator[str]:
         yield _row(what.replace("_", " "), "", *(f"{mean:.0f}" for mean in means))
 
 
-def _against_autogluon(board: Board) -> Iterator[str]:
-    there = [tool for tool in AUTOGLUON if tool in board.tools]
+def _mean_ranks(board: Board) -> Iterator[str]:
+    """Yield the mean rank of each tool, with the interval of bootstraps of the tables."""
+    ranks = np.array([board.ranks(table) for table in board.splits])
+    random = np.random.default_rng(0)
+    drawn = random.integers(0, len(ranks), (N_RESAMPLED, len(ranks)))
+    means = ranks[drawn].mean(axis=1)
+    for mean, low, high in zip(
+        ranks.mean(axis=0), *np.percentile(means, [2.5, 97.5], axis=0), strict=True
+    ):
+        yield f"{mean:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _against_rivals(board: Board) -> Iterator[str]:
+    there = [tool for tool in RIVALS if tool in board.tools]
     if not there:
         return
-    yield "\nOurs against AutoGluon, percent of its loss, 95 % of paired bootstraps.\n"
+    yield "\nOurs against tools with the same time, % of their loss, 95 % of paired bootstraps.\n"
     yield from _head("table", *there)
     found = {t: [board.difference(t, tool) for tool in there] for t in board.splits}
     for table, differences in found.items():
@@ -183,7 +194,11 @@ def _against_autogluon(board: Board) -> Iterator[str]:
         behind = [table for table, d in known.items() if d is not None and d.is_behind]
         ahead = sum(d is not None and d.high < 0 for d in known.values())
         names = f": {', '.join(behind)}" if behind else ""
-        yield f"\n{tool}: ahead by more than chance on {ahead}, behind on {len(behind)}{names}."
+        better = sum(d is not None and d.percent < 0 for d in known.values())
+        yield (
+            f"\n{tool}: ahead on {better} of {len(known)}, by more than chance on {ahead}; "
+            f"behind by more than chance on {len(behind)}{names}."
+        )
 
 
 def _against_the_best_default(board: Board) -> Iterator[str]:
@@ -206,6 +221,7 @@ def _against_the_best_default(board: Board) -> Iterator[str]:
         errors, worse[table] = _against_the_least_error(board, table)
         n_train = f"{board.of(table, OURS)[0].n_train:,}"
         yield _row(table, n_train, loss, best, its, f"{mark}{difference}{mark}", *errors)
+    yield from _against_the_largest_auc(board)
     percents = [difference.percent for difference in found.values()]
     yield (
         f"\nThe mean is {fmean(percents):+.1f} %, the median {np.median(percents):+.1f} %. "
@@ -232,6 +248,44 @@ def _against_the_least_error(board: Board, table: str) -> tuple[Sequence[str], b
         f"{change.mean():+.1f} ± {twice:.1f}",
     )
     return cells, bool(change.mean() > twice)
+
+
+def _against_the_largest_auc(board: Board) -> Iterator[str]:
+    """Compare the AUC with the largest of a default, chosen afterwards, by paired bootstraps of the
+    test rows of all splits."""
+    there = [tool for tool in board.tools if tool in DEFAULTS]
+    yield "\nBy AUC.\n"
+    yield from _head("table", "ours", "largest AUC of a default", "difference (95 %)")
+    behind = []
+    for table in board.splits:
+        areas = {tool: [r.auc for r in board.of(table, tool)] for tool in (OURS, *there)}
+        known = {
+            t: fmean(x for x in of if x is not None) for t, of in areas.items() if None not in of
+        }
+        if OURS not in known or len(known) < 2:
+            continue
+        best = max(known.keys() - {OURS}, key=lambda tool: known[tool])
+        change = np.mean(
+            [_auc_change(board, table, split, best) for split in board.splits[table]], axis=0
+        )
+        low, high = np.percentile(change, [2.5, 97.5])
+        behind += [table] if high < 0 else []
+        mark = "**" * bool(high < 0)
+        shown = f"{known[OURS] - known[best]:+.4f} ({low:+.4f} to {high:+.4f})"
+        yield _row(table, f"{known[OURS]:.4f}", f"{known[best]:.4f} {best}", f"{mark}{shown}{mark}")
+    yield f"\nBehind by AUC: {', '.join(behind) or 'none'}.\n"
+
+
+def _auc_change(board: Board, table: str, split: int, other: str) -> Floats:
+    """Return by how much our AUC is above another's, on each sample of the test rows."""
+    found = []
+    for tool in (OURS, other):
+        arrays = np.load(board.folder / board.key(table, split, tool).file)
+        said, right = arrays["said"], arrays["right"]
+        drawn = np.random.default_rng(0).integers(0, len(right), (N_RESAMPLED_AUC, len(right)))
+        found.append([area_under_curve(said[rows], right[rows]) for rows in drawn])
+    ours, others = np.array(found)
+    return np.asarray(ours - others)
 
 
 def _wrong(board: Board, table: str, tool: str) -> Mapping[int, float]:

@@ -1,7 +1,8 @@
 """The tables that tools are compared on, and how each is divided into rows to learn from and rows
 to be scored on.
 
-Public ones from a folder, those that scikit-learn brings along, and generated ones (generated.py).
+Public ones from a folder, real ones of R's packages (real.py), those that scikit-learn brings
+along, and generated ones (generated.py).
 Nothing here needs this project: numpy, pandas and scikit-learn do.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from generated import BY_GROUP, BY_TIME, KINDS
+from real import CLASS_TABLES, REAL
 from sklearn import datasets
 from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
@@ -53,14 +55,19 @@ class Split:
 
 
 def names(data: Path | None) -> tuple[str, ...]:
-    """Of all tables that are there; the public ones with the folder `data` alone."""
-    return (*(PUBLIC if data else ()), *BUNDLED, *KINDS)
+    """Return the names of all tables: the public ones need the folder `data`, of the real ones only
+    those in it count."""
+    real = [name for name in REAL if data is not None and _real_path(name, data).exists()]
+    return (*(PUBLIC if data else ()), *real, *BUNDLED, *KINDS)
 
 
 def table(name: str, data: Path | None = None) -> Table:
     """Raises KeyError for a name that there is none of."""
     if name in PUBLIC and data is not None:
         return _public(name, data)
+    if name in REAL and data is not None:
+        kind = CLASSES if name in CLASS_TABLES else AMOUNTS
+        return Table(name, pd.read_csv(_real_path(name, data)), kind)
     if name in BUNDLED:
         return _bundled(name)
     number = list(KINDS).index(name) if name in KINDS else -1
@@ -96,6 +103,10 @@ def _rows(table: Table, number: int) -> tuple[pd.Index, pd.Index]:
         index.to_numpy(), test_size=share, random_state=number, stratify=stratify
     )
     return pd.Index(train), pd.Index(test)
+
+
+def _real_path(name: str, data: Path) -> Path:
+    return data / f"real-{name}.csv"
 
 
 def _public(name: str, data: Path) -> Table:

@@ -29,6 +29,7 @@ from optuna.storages.journal import JournalFileBackend
 import automl
 from automl.execution.process_tree import adopt_orphans, kill_descendants
 from tests.faults import odd_objectives as odd
+from tests.faults.process_probe import METRIC, SEEN
 
 
 class OptunaContext:
@@ -41,9 +42,9 @@ class OptunaContext:
         self.best: Any = None
 
     def report(self, step: Any, metrics: Any, checkpoint: Any = None, best: Any = None) -> None:
-        if odd.METRIC in metrics:
-            self._trial.report(metrics[odd.METRIC], step)
-            self.best = metrics[odd.METRIC]
+        if METRIC in metrics:
+            self._trial.report(metrics[METRIC], step)
+            self.best = metrics[METRIC]
         if checkpoint is not None:
             torch.save(checkpoint(), self.directory / "last.pt")
 
@@ -70,7 +71,7 @@ def run(folder: Path, numbers: list[int]) -> None:
         except automl.TrialPruned as pruned:
             raise optuna.TrialPruned from pruned
         if isinstance(returned, dict):
-            return returned[odd.METRIC]
+            return returned[METRIC]
         return context.best if returned is None else returned
 
     study.optimize(train, n_trials=len(numbers), catch=(Exception,))
@@ -99,7 +100,7 @@ def in_child(folder: Path, numbers: list[int], limit_seconds: float) -> bool:
 
 
 def seen(folder: Path, trial: int) -> dict[str, str]:
-    path = folder / str(trial) / odd.SEEN
+    path = folder / str(trial) / SEEN
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 

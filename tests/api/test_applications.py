@@ -16,7 +16,7 @@ import automl
 from automl.record.studies import read_study
 from automl.record.study_files import StudyFiles
 from tests.end_to_end.program import Program
-from tests.manuals import section
+from tests.manuals import ROOT
 
 CONFIG = """
 defaults:
@@ -102,8 +102,8 @@ def test_each_job_of_a_multirun_is_a_study(program: Program) -> None:
 
 @pytest.mark.slow
 def test_the_manuals_application_runs(program: Program) -> None:
-    below = section("In a Hydra application")
-    config, source, line = re.findall(r"^```\w+\n(.*?)^```", below, re.DOTALL | re.MULTILINE)
+    page = (ROOT / "docs" / "how-to" / "hydra-application.md").read_text("utf-8")
+    config, source, line = re.findall(r"^```\w+\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (program.folder / "conf").mkdir()
     (program.folder / "conf" / "config.yaml").write_text(config)
     (program.folder / "my_app.py").write_text(source)

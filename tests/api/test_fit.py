@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 
 import automl
+from automl.api.fit_call import OWN_ROWS_NOTE
 from automl.errors import ConfigError
+from automl.models.predictor import load_table_model
 from tests.manuals import section
 
 FEW = (*("devices.only=cpu", "training.epochs=2", "pruner=none", "model.families=[mlp]"),)
@@ -30,26 +32,40 @@ def test_a_frame_becomes_a_model(folder: Path, capfd: pytest.CaptureFixture[str]
     study = automl.fit(frame, "kind", n_trials=3, name="kinds", overrides=FEW)
     said = capfd.readouterr().out
     assert "if it is interrupted: the same call with name='kinds'\n" in said
-    assert "making the ensemble of 3 models" in said
+    assert "choosing an ensemble from 3 models" in said
     assert set(study.predict(frame)) == {"up", "down"}
     shares = study.predict_probabilities(frame)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
+    assert np.array_equal(study.predict_proba(frame), shares)
     assert (folder / "studies" / "kinds" / "ensemble.pt").exists()
     board = study.leaderboard()
-    assert list(board.family) == ["mlp"] * 3
-    assert board.value.is_monotonic_increasing
-    assert board.weight.sum() == pytest.approx(1)
-    assert (board.seconds > 0).all()
-    assert (board.rows_per_second > 0).all()
+    assert board.index[0] == "ensemble"
+    assert board.index[-1] == "majority", "the baseline"
+    trials = board.dropna(subset="family")
+    assert list(trials.family) == ["mlp"] * 3
+    assert trials.value.is_monotonic_increasing
+    assert trials.weight.sum() == pytest.approx(1)
+    scores = board.loc["majority", ["value", "loss", "auc"]]
+    assert list(scores) == [scores.value, scores.value, 0.5], "as the sweep prints it"
+    costs = board[:-1][["seconds", "rows_per_second", "size_bytes", "loss", "error", "auc"]]
+    assert (costs > 0).all(axis=None)
     assert board.test.isna().all()
+    assert study.score(frame) == study.model.score(frame, frame.kind)
+    assert study.model.leaderboard().equals(board)
+    assert automl.open_study("kinds").leaderboard().equals(board)
+    capfd.readouterr()
     assert set(study.explain(frame).index) == {"a", "b", "c"}
+    assert OWN_ROWS_NOTE not in capfd.readouterr().out
     own = study.explain()
+    assert OWN_ROWS_NOTE in capfd.readouterr().out, "the rows that judged the trials"
     assert set(own.index) == {"a", "b", "c"}
     assert own.index[-1] == "c", "of which the kind knows nothing"
     with pytest.raises(ConfigError, match="targets without their rows"):
         study.explain(y=frame.kind)
     saved = study.save(folder / "model.pt")
     np.testing.assert_array_equal(automl.load(saved).predict(frame), study.predict(frame))
+    with pytest.raises(automl.AutoMLError, match="lies in no study"):
+        load_table_model(saved).leaderboard()
 
 
 @pytest.mark.slow

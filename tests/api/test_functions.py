@@ -16,7 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from automl.api.pickled_function import function_file, function_name, function_parts
+from automl.api.pickled_function import (
+    calls_suggest,
+    function_file,
+    function_name,
+    function_parts,
+)
 
 BASE = """
 import functools
@@ -204,3 +209,30 @@ def test_whose_file_it_is_tells_what_a_change_in_it_is(
         return function_parts(names["train"])["global helper"]
 
     assert (part(2) != part(3)) is counts
+
+
+@pytest.mark.parametrize(
+    ("source", "asks"),
+    [
+        ("train = lambda trial: trial.suggest_float('x', 0, 1)", True),
+        ("def train(trial): return [trial.suggest_int('n', 1, 2) for _ in 'a'][0]", True),
+        ("def inner(t): return t.suggest_uniform('x', 0, 1)\ndef train(t): return inner(t)", True),
+        (
+            "import functools\ndef f(t, k): t.suggest_int('n', 1, k)\n"
+            "train = functools.partial(f, k=3)",
+            True,
+        ),
+        (
+            "class A:\n def __call__(self, t): return t.suggest_int('n', 1, 2)\ntrain = A()",
+            True,
+        ),
+        ("def train(lr): return lr", False),
+        ("def suggest_float(x): return x\ndef train(lr): return suggest_float(lr)", False),
+        ("import optuna\ndef train(lr): return optuna, train", False),
+        ("train = len", False),
+    ],
+)
+def test_an_objective_for_optuna_is_known_by_what_it_calls(
+    tmp_path: Path, source: str, asks: bool
+) -> None:
+    assert calls_suggest(made(tmp_path, source)["train"]) == asks

@@ -13,8 +13,9 @@ import automl
 from automl.api.study_handle import StudyHandle
 from automl.record.event_log import encode_event
 from automl.record.studies import read_study
-from automl.report.fragment import SECTION_BY_PICTURE
+from automl.report_page.fragment import SECTION_BY_PICTURE
 from automl.trial import FinishedOutcome, MetricsReported, TrialStarted
+from tests.manuals import ROOT
 from tests.report.studies import BEGUN, SETTINGS, searched, write_study
 from tests.report.test_page import HOSTILE, Page
 
@@ -180,7 +181,7 @@ def test_trials_are_asked_for_and_told_from_python(
 
 def test_the_example_of_the_manual_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (Path(automl.__file__).parent / "commands" / "outside.md").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "outside.md").read_text("utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     exec(block, {})
     assert list(automl.open_study("outside").trials()["state"]) == ["finished"] * 4

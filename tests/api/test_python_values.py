@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 import yaml
 
 from automl.api.python_values import entry_of, lines_of, lines_of_settings, store_space
 from automl.api.study_handle import COMPOSE_LOCK, compose_for_call
 from automl.config import Config
+from automl.config.range_text import entry_text
 from automl.errors import ConfigError
 from automl.search.search_space import parse_space
 
@@ -151,3 +153,36 @@ def test_a_timeout_is_seconds_or_a_duration(timeout: object, seconds: float) -> 
 def test_what_is_no_duration_is_refused(timeout: object) -> None:
     with pytest.raises(ConfigError, match="a duration is a number of seconds, or numbers with the"):
         lines_of_settings({"timeout": timeout})
+
+
+@pytest.mark.parametrize(
+    ("distribution", "entry"),
+    [
+        (optuna.distributions.FloatDistribution(1e-4, 0.1, log=True), "log:0.0001..0.1"),
+        (optuna.distributions.FloatDistribution(0.0, 1.0, step=0.25), "0.0..1.0/0.25"),
+        (optuna.distributions.IntDistribution(2, 8), "2..8"),
+        (optuna.distributions.CategoricalDistribution(["a", "b"]), "a,b"),
+    ],
+    ids=str,
+)
+def test_distributions_of_optuna_are_entries(distribution: Any, entry: str) -> None:
+    assert entry_text(entry_of("space.x", distribution)) == entry
+
+
+def test_spaces_of_ray_tune_are_entries_or_refused_with_the_nearest() -> None:
+    tune = pytest.importorskip("ray.tune", reason="needs pip install 'automl-sweep[ray]'")
+    entries = {
+        "log:0.0001..0.1": tune.loguniform(1e-4, 1e-1),
+        "0.0..1.0": tune.uniform(0, 1),
+        "0.0..1.0/0.25": tune.quniform(0, 1, 0.25),
+        "2..8": tune.randint(2, 9),
+        "2..8/3": tune.qrandint(2, 8, 3),
+        "log:8..512": tune.lograndint(8, 513),
+        "a,b": tune.choice(["a", "b"]),
+    }
+    assert {entry_text(entry_of("space.x", value)): value for value in entries.values()} == entries
+    normal = "no normal distribution; .* {low: -2.0, high: 2.0, likely: 0.0}"
+    with pytest.raises(ConfigError, match=normal):
+        entry_of("space.x", tune.randn(0, 1))
+    with pytest.raises(ConfigError, match=r"log and step exclude each other; .* log:0\.0001\.\.0"):
+        entry_of("space.x", tune.qloguniform(1e-4, 1e-1, 1e-4))

@@ -87,7 +87,7 @@ def without_extras(folder: Path, lines: Sequence[Sequence[str]]) -> list[Ended]:
     ]
 
 
-LOCAL = ("devices", "list", "archive", "restore", "compare", "ui")
+LOCAL = ("devices", "list", "archive", "restore", "compare", "ui", "doctor", "report_optuna")
 """Commands that need no database of a study."""
 
 

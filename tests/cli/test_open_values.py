@@ -14,7 +14,7 @@ from automl.cli.arguments import parse_command_line
 from automl.cli.config_keys import OPTIONS_BY_CLASS, all_config_keys
 from automl.cli.help_text import class_docstrings
 from automl.cli.open_values import (
-    _AUTO_KEYS,
+    AUTO_KEYS,
     explain_open_values,
     read_open_values,
     write_open_values,
@@ -35,7 +35,7 @@ def docstrings() -> Iterator[tuple[str, str]]:
             if isinstance(cls, type) and is_dataclass(cls):
                 texts = class_docstrings(cls)
                 for known in fields(cls):
-                    if known.default is None or f"{section.name}.{known.name}" in _AUTO_KEYS:
+                    if known.default is None or f"{section.name}.{known.name}" in AUTO_KEYS:
                         yield f"{section.name}.{known.name}", texts.get(known.name, "")
 
 
@@ -44,7 +44,7 @@ def test_the_docstring_of_a_key_says_its_word() -> None:
         assert "null" not in text, key
         word = re.search(r"\b(auto|none): ", text)
         if word is not None and key not in ("data.folds", "tracking.uri"):
-            assert word[1] == ("auto" if key in _AUTO_KEYS else "none"), key
+            assert word[1] == ("auto" if key in AUTO_KEYS else "none"), key
 
 
 @pytest.mark.parametrize("word", ["none", "null", "off", "false", "None", "OFF"])
@@ -52,6 +52,7 @@ def test_the_docstring_of_a_key_says_its_word() -> None:
     "key",
     [
         *("study.timeout_seconds", "study.keep_best", "study.storage", "study.stop_gain"),
+        "study.stop_value",
         *("execution.trial_timeout_seconds", "training.patience_epochs", "objective.pattern"),
         *("data.sweep_rows", "study.min_free_space", "data.group"),
     ],

@@ -11,6 +11,7 @@ from automl.cli.arguments import parse_command_line
 from automl.cli.command_steps import compose_command
 from automl.cli.optuna_begin import begin_with_optuna
 from automl.config import Config
+from automl.errors import ConfigError
 from automl.trial import Direction
 from tests.search.test_optuna_source import STORED
 
@@ -50,6 +51,13 @@ def test_several_values_become_several_metrics(composed: Path) -> None:
     config = config_of("from=old.log:front", *FUNCTION)
     assert config.study.metric == ["value_0", "value_1"]
     assert config.study.direction == [Direction.minimize, Direction.maximize]
+
+
+def test_a_shared_study_is_refused(composed: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^study\.began_with=old\.log:prices: machines that share"
+    ):
+        config_of("from=old.log:prices", *FUNCTION, "study.storage=postgresql://u@h/d")
 
 
 @pytest.mark.parametrize("address", ["old.log", "old.db", "old.sqlite3"])

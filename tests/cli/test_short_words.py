@@ -102,6 +102,11 @@ def test_the_name_of_a_study_is_no_command(folder: Path, refused: Refuse) -> Non
     assert "there is no such command" in refused("houses")
 
 
+def test_the_words_of_other_tools_are_answered_with_ours(refused: Refuse) -> None:
+    assert "time_limit: there is no such key. Write timeout=60." in refused("time_limit=60")
+    assert "Did you mean status NAME trials=all, or report NAME?" in refused("leaderboard", "any")
+
+
 # --- options that keys choose ---------------------------------------------------------------------
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from automl.cli.space_overrides import canonical_entry, canonical_space
+from automl.config.other_distributions import nearest_to_text
 from automl.config.range_text import entry_text
 from automl.errors import ConfigError
 from automl.search.search_space import parse_space
@@ -127,3 +130,47 @@ def test_a_range_holds_what_pythons_range_holds(start: int, length: int, step: i
     entry: dict[str, Any] = canonical_entry("x", f"range({start},{start + length},{step})")
     values = range(entry["low"], entry["high"] + 1, entry.get("step", 1))
     assert list(values) == list(range(start, start + length, step))
+
+
+NORMAL = "the nearest, with 95 % of its values, is {low: -2.0, high: 2.0, likely: 0.0}"
+ONES = "{choices: [1, 2], likely: 2}: choices have no weights"
+
+
+@pytest.mark.parametrize(
+    ("entry", "nearest"),
+    [
+        ("normal(0,1)", NORMAL),
+        ("tune.randn(mean=0, sd=1)", NORMAL),
+        ("tune.qrandn(0.2, 1, 0.5)", "{low: -2.0, high: 2.0, likely: 0.0, step: 0.5}"),
+        ("lognormal(0, 1)", "{low: 0.135335, high: 7.38906, likely: 1.0, log: true}"),
+        ("loguniform(1e-4, 1e-1)", "log:0.0001..0.1"),
+        ("qloguniform(1e-4, 1e-1, 1e-4)", "log:0.0001..0.1: a log range has no step"),
+        ("quniform(0, 1, 0.1)", "0.0..1.0/0.1"),
+        ("randint(2, 9)", "2..8"),
+        ("qrandint(2, 8, 3)", "2..8/3"),
+        ("lograndint(8, 513)", "log:8..512"),
+        ({"distribution": "normal", "mu": 0, "sigma": 1}, NORMAL),
+        ({"distribution": "q_normal", "mu": 0, "sigma": 1, "q": 0.5}, "step: 0.5}"),
+        ({"distribution": "log_uniform", "min": 0, "max": 1}, "log:1.0..2.71828"),
+        ({"distribution": "log_uniform_values", "min": 1e-4, "max": 0.1}, "log:0.0001..0.1"),
+        ({"min": 0, "max": 3}, "0..3"),
+        ({"min": 0.0, "max": 3}, "0.0..3.0"),
+        ({"values": [1, 2], "probabilities": [0.2, 0.8]}, ONES),
+        ({"grid_search": [1, 2]}, "{choices: [1, 2]}"),
+    ],
+    ids=str,
+)
+def test_another_tools_distribution_is_refused_with_a_range_that_a_space_takes(
+    entry: object, nearest: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_space(canonical_space({"x": entry}))
+    assert nearest in str(refused.value)
+    written = re.search(r" is ({.*}|\S+?)[.:]( |$)", str(refused.value))
+    assert written is not None
+    assert parse_space(canonical_space({"x": yaml.safe_load(written[1])}))["x"].is_searched
+
+
+@pytest.mark.parametrize("text", ["f(1,2)", "normal(a,b)", "normal(1)", "uniform", "normal"])
+def test_a_text_that_is_no_known_distribution_gets_no_nearest_range(text: str) -> None:
+    assert nearest_to_text(text) is None

@@ -10,10 +10,19 @@ from typing import Any
 import pytest
 
 from automl.cli import main
+from automl.record.event_log import EventLog
 from automl.terminal.view import SweepView, write_view
+from automl.trial import (
+    EnsembleBuilt,
+    FinishedOutcome,
+    SweepEnded,
+    SweepStarted,
+    TrialStarted,
+    TrialState,
+)
 from tests.report.studies import searched, write_study
 
-MANUAL = Path(__file__).parents[2] / "automl" / "commands" / "json.md"
+MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 
 
 def documented(part: str) -> dict[str, Any]:
@@ -66,6 +75,34 @@ def test_an_answer_has_the_keys_that_the_manual_names(
         if isinstance(value, list) and value and isinstance(value[0], dict):
             wanted_keys = {name for name in value[0] if not name.startswith("params.")}
             assert wanted_keys <= found[key][0].keys()
+
+
+def test_a_study_that_only_time_ends_tells_its_ensemble_and_the_time_of_all_sweeps(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = write_study(folder / "studies" / "any", [])
+    (study / "lock").touch()
+    (study / "ensemble.pt").touch()
+    settings = {"study.metric": "val_loss", "model": "auto", "study.n_trials": "100000"}
+    with EventLog.open(study / "events.log") as log:
+        log.append(SweepStarted(100.0, "any", "u", settings, loading_seconds=3.0))
+        for number, family in enumerate(("mlp", "trees")):
+            log.append(TrialStarted(number, 101.0, {"family": family}, "cpu"))
+            log.append(FinishedOutcome(number, 130.0, 0.5 + number))
+        log.append(SweepStarted(200.0, "any", "u", settings, loading_seconds=4.0))
+        log.append(EnsembleBuilt(207.0, 1000, {0: 0.75, 1: 0.25}, {"loss": 0.25}, {}))
+        log.append(SweepEnded(207.0, True, {TrialState.FINISHED: 2}, 0, 0.5))
+    found = answer(capsys, "status", "any")
+    assert found["n_trials"] is None
+    assert (found["seconds"], found["earlier_seconds"]) == (11.0, 33.0)
+    families = [
+        {"name": "mlp", "best": 0.5, "weight": 0.75},
+        {"name": "trees", "best": 1.5, "weight": 0.25},
+    ]
+    expected = {"metric": "loss", "value": 0.25, "n_models": 2, "families": families}
+    assert found["ensemble"] == expected
+    assert main(["status", "any"]) == 0
+    assert "any  11 s; 33 s in earlier sweeps\n" in capsys.readouterr().out
 
 
 def test_an_error_is_an_object_with_the_rule_the_value_and_the_exit_code(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from automl.record.event_log import encode_event
 from automl.record.study_record import record_from_events
-from automl.report.findings import device_seconds
-from automl.report.study_data import read_study_data
+from automl.report_page.findings import device_seconds
+from automl.report_page.study_data import read_study_data
 from automl.terminal.study_view import StudyStatus, look_at, read_status, recorded_view
 from automl.terminal.view import RunningRow, SweepView, WaitingRow, write_view
 from automl.trial import (

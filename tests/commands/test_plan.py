@@ -49,7 +49,10 @@ def test_a_table_is_planned_with_its_columns_and_families(
 ) -> None:
     table(folder)
     before = snapshot(folder)
-    out = plan(capsys, "table=t.csv", "target=price", "timeout=10min", CPU)
+    words = ("table=t.csv", "target=price", "timeout=10min", CPU, "timing_seconds=0")
+    out = plan(capsys, *words)
+    assert "arithmetic for a quiet core" in out
+    assert " end within 10:00, without the start of the sweep: " in out
     assert "as many trials as 10:00 allow" in out
     assert "space of linear " in out
     assert "space.family" in out
@@ -57,6 +60,43 @@ def test_a_table_is_planned_with_its_columns_and_families(
         ["town", "category"]
     ]
     assert snapshot(folder) == before
+
+
+@pytest.mark.slow
+def test_the_families_of_a_table_are_timed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(folder)
+    before = snapshot(folder)
+    words = ("table=t.csv", "target=price", "n_trials=5", CPU, "model.families=[linear,trees]")
+    answer = json.loads(plan(capsys, *words, "--json", "timing_seconds=30"))
+    assert snapshot(folder) == before
+    linear, trees = answer["families"]
+    assert [one["family"] for one in (linear, trees)] == ["linear", "trees"]
+    assert linear["n_trials"] + trees["n_trials"] == 5
+    assert min(linear["n_trials"], trees["n_trials"]) > 0
+    for one in (linear, trees):
+        assert one["known_by"] == "one that was timed to its end"
+        assert 0 < one["seconds"] < 30
+        assert one["peak_bytes"] > 0
+        assert one["n_models"] > 1
+        assert one["n_rows"] < 60
+    own = sum(one["n_trials"] * one["seconds"] for one in (linear, trees))
+    assert own / 2 <= answer["time"]["seconds"] - answer["time"]["start_seconds"] <= own + 1e-9
+    assert answer["time"]["n_left"] == 5
+
+
+def test_trials_of_a_family_that_ended_tell_its_time(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table(folder)
+    words = ("table=t.csv", "target=price", CPU, "tracking.uri=none", "model=linear")
+    assert main([*words, "name=a", "n_trials=2"]) == 0
+    capsys.readouterr()
+    answer = json.loads(plan(capsys, "a", "n_trials=8", "--json"))
+    (linear,) = answer["families"]
+    assert linear["known_by"] == "the mean of 2 trials that ended"
+    assert linear["n_trials"] == answer["time"]["n_left"] == 6
 
 
 def test_a_request_that_fits_once_runs_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,7 +167,10 @@ def test_what_ended_since_the_picture_was_written_is_told() -> None:
 def test_what_ran_and_waited_when_a_sweep_was_killed_is_interrupted() -> None:
     waits = WaitingRow(11, "waiting: 3.0 GiB asked")  # never started
     left = RECORD.as_left(9.0)
-    view = recorded_view(replace(VIEW, waiting=(waits,)), left, is_swept=False)
+    delivered = replace(VIEW, waiting=(waits,), seconds=99.0)  # MLflow took long after the end
+    view = recorded_view(delivered, left, is_swept=False)
+    called, last = left.sweeps[-1].called_span
+    assert view.seconds == last - called, "the same as it counts for the next sweep"
     assert (view.running, view.waiting, view.ended) == ((), (), "interrupted")
     assert view.counts["interrupted"] == 1, "trial 11 is in no other answer"
     assert view.counts["running"] == 0

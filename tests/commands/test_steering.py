@@ -16,13 +16,13 @@ import pytest
 from automl.commands.command_call import CommandCall
 from automl.commands.list import run as list_studies
 from automl.commands.steering import enqueue, pause, stop
-from automl.config import Config
+from automl.config import Config, ObjectiveConfig, ObjectiveKind
 from automl.config.command_arguments import EnqueueArguments, StopArguments
 from automl.errors import AutoMLError, ConfigError
 from automl.record.study_directory import StudyDirectory
 from automl.record.study_requests import FolderRequestQueue
 from automl.terminal.view import write_view
-from automl.trial import FinishedOutcome, TrialStarted
+from automl.trial import FinishedOutcome, ParamsSuggested, SweepStarted, TrialStarted
 from tests.commands.conftest import config
 from tests.terminal.test_view import VIEW
 from tests.tracking.scenes import write
@@ -56,11 +56,44 @@ def test_the_total_has_room_for_all_points_that_wait(
         assert f" n_trials={2 + n_points}\n" in capsys.readouterr().out
 
 
+def test_a_study_that_is_called_goes_on_by_its_call(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"objective.kind": "called", "objective.file": "a.py"}
+    start = SweepStarted(1.0, study.name, "u", settings)
+    write(study, start, TrialStarted(0, 1.0, {"lr": 0.5}, "cpu"))
+    named = replace(of_study(study), study=replace(of_study(study).study, n_trials=1))
+    enqueue(CommandCall(named, arguments=EnqueueArguments(params={"lr": 0.5})))
+    call = f"the same call with name='{study.name}'"
+    assert f"{call}, n_trials=2, in a.py\n" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=f"it goes on with {call}, in a.py$"):
+        pause(CommandCall(named))
+
+
 def test_points_of_a_file_may_leave_params_out(study: Path, tmp_path: Path) -> None:
     file = tmp_path / "points.csv"
     file.write_text("lr,opt\n0.5,sgd\n1e-3,\n")
     enqueue(CommandCall(of_study(study), arguments=EnqueueArguments(from_=str(file))))
     assert points(study) == [[{"lr": 0.5, "opt": "sgd"}, {"lr": 0.001}]]
+
+
+def test_a_point_of_an_objective_that_asks_is_checked_by_what_it_asked_for(study: Path) -> None:
+    entry = {"low": 0.1, "high": 0.5}
+    asked = ParamsSuggested(0, 1.0, {"lr": 0.2}, {"lr": entry})
+    write(study, TrialStarted(0, 1.0, {}, "cpu"), asked, FinishedOutcome(0, 2.0, 0.5))
+    optunas = ObjectiveConfig(kind=ObjectiveKind.optuna, target="a:b")
+    asking = replace(of_study(study, objective=optunas), space={})
+
+    def ask_for(**given: Any) -> None:
+        enqueue(CommandCall(asking, arguments=EnqueueArguments(**given)))
+
+    with pytest.raises(ConfigError, match=r"^params\.lr=0\.9: must be numbers 0\.1\.\.0\.5"):
+        ask_for(params={"lr": 0.9})
+    with pytest.raises(ConfigError, match=r"^outside=true: the objective gives each range itself"):
+        ask_for(params={"lr": 0.9}, outside=True)
+    assert points(study) == []
+    ask_for(params={"lr": 0.3, "new": 1})
+    assert points(study) == [[{"lr": 0.3, "new": 1}]]
 
 
 def test_a_table_of_trials_is_a_file_of_points(study: Path, tmp_path: Path) -> None:

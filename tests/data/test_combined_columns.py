@@ -11,13 +11,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from threadpoolctl import threadpool_limits
 
 from automl.config import DataConfig, DataKind
 from automl.data.columns import CombinedColumn, TableColumns
 from automl.data.combined_columns import add_pairs, find_pair
 from automl.data.dataset import Dataset, RefitRows
 from automl.data.load import load_dataset
-from automl.data.pair_selection import select_pairs
+from automl.data.pair_selection import (
+    MIN_GAIN,
+    MIN_T,
+    is_clear,
+    is_enough,
+    out_of_fold_gain,
+    select_pairs,
+)
 from automl.data.preprocessing import Preprocessing
 from automl.data.scoring.model_findings import permutation_importances
 from automl.errors import ConfigError
@@ -43,12 +51,17 @@ def random_frame(seed: int, n_rows: int = 800) -> Frame:
 
 def learned(frame: Frame) -> Preprocessing:
     preprocessing = Preprocessing.fit(frame)
-    return preprocessing.with_pairs(preprocessing.read(frame), PAIRS)
+    return preprocessing.with_pairs(frame, PAIRS)
 
 
 def chosen(frame: Frame, y: Any) -> list[str]:
     preprocessing = Preprocessing.fit(frame)
-    return [pair.name for pair in select_pairs(preprocessing, frame, np.asarray(y), of_three=True)]
+    pairs, until_clear = (
+        select_pairs(preprocessing, frame, np.asarray(y), of_three=True, until_clear=until_clear)
+        for until_clear in (False, True)
+    )
+    assert pairs == until_clear, "the first folds decide like all"
+    return [pair.name for pair in pairs]
 
 
 def test_cells_follow_from_those_of_the_row() -> None:
@@ -72,6 +85,46 @@ def test_a_row_is_read_by_itself_as_among_others() -> None:
     together, alone = preprocessing.read(frame), preprocessing.read(frame[7:8])
     np.testing.assert_array_equal(alone.numbers, together.numbers[7:8])
     np.testing.assert_array_equal(alone.codes, together.codes[7:8])
+
+
+def test_a_judgement_ends_as_soon_as_it_is_clear() -> None:
+    frame = random_frame(0, 1500)
+    product = [CombinedColumn("e", "*", "f")]
+    before = Preprocessing.fit(frame)
+    after = before.with_pairs(frame, product)
+    own, more = ((p.columns, p.read_cells(frame)[0]) for p in (before, after))
+    y = (frame.e * frame.f).to_numpy()
+    noise = np.random.default_rng(0).normal(size=len(y))
+
+    def gains(y: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+        with threadpool_limits(1):
+            every, until_clear = (
+                out_of_fold_gain(own, more, y, y[:, None], until_clear=until_clear)
+                for until_clear in (False, True)
+            )
+        return every, until_clear
+
+    every, first = gains(y)
+    assert [is_enough(*every), is_enough(*first)] == [True, True]
+    assert first[1] < 0.6 * every[1], "of a fifth of the rows, which tell less"
+    every, first = gains(noise)
+    assert [is_enough(*every), is_enough(*first)] == [False, False]
+    assert first != every
+    every, first = gains(noise + 0.4 * y)
+    assert first == every, "all folds were needed"
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
+def test_what_is_clear_is_decided_as_if_it_goes_on(share: float) -> None:
+    n_clear = 0
+    for t in np.linspace(-8, 20, 113):
+        for gain in (t * error for error in (1e-5, 1e-3, 0.003, 0.01, 0.1)):
+            if is_clear(gain, t, share=share):
+                n_clear += 1
+                assert is_enough(gain, t) == is_enough(gain, t / share**0.5)
+    assert n_clear > 100
+    assert not is_clear(1.5 * MIN_GAIN, MIN_T * share**0.5, share=share), "just enough"
+    assert not is_clear(MIN_GAIN, 2 * MIN_T, share=share), "just large enough"
 
 
 def test_they_are_stored_as_plain_values() -> None:
@@ -195,7 +248,7 @@ def test_a_shuffled_column_is_combined_anew() -> None:
         sums = changed.numbers[:, 0] + changed.numbers[:, 1]
         return float(np.abs(sums - changed.numbers[:, 4]).max())
 
-    found = permutation_importances(columns, rows, loss, n_repeats=1, seed=0)
+    found = permutation_importances(columns, rows, loss, repeats=range(1), seed=0)
     assert sorted(found.index) == sorted("abcdefg")
     assert found["importance"].max() == 0
 

@@ -272,7 +272,7 @@ def test_parts_of_one_column_are_shuffled_together() -> None:
         years = 1970 + some.numbers[:, since] / 86400 / 365.2425
         return float(np.abs(years - some.numbers[:, year] - 0.5).max() > 0.6)
 
-    found = permutation_importances(columns, rows, loss, n_repeats=2, seed=0)
+    found = permutation_importances(columns, rows, loss, repeats=range(2), seed=0)
     assert sorted(found.index) == sorted(columns.sources)
     assert found["importance"].max() == 0
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from automl.data.scoring.model_findings import calibration_curve, confusion_matrix
+from automl.data.scoring.model_findings import (
+    calibration_curve,
+    confusion_matrix,
+    n_rows_in_time,
+    repeats_in_time,
+)
 
 
 def test_rows_of_each_class_are_counted_by_what_they_are_taken_for() -> None:
@@ -42,3 +47,27 @@ def test_of_more_classes_each_is_looked_at() -> None:
     assert found.predicted == pytest.approx([0.05, 0.33, 0.62])
     assert found.observed == pytest.approx([0.5, 0, 0.5])
     assert found.n_rows.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.0, 2), (40.0, 4), (49.0, 4), (50.0, 5), (1e9, 5)]
+)
+def test_columns_are_shuffled_again_while_the_time_lasts(seconds: float, expected: int) -> None:
+    done: list[int] = []
+
+    def now() -> float:
+        return 10.0 * len(done)  # each repeat takes ten seconds
+
+    for repeat in repeats_in_time(5, seconds, now):
+        done += [repeat]
+    assert done == [*range(expected)]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "repeat_seconds", "expected"),
+    [(2_000, 1.0, 2_000), (2_000, 20.0, 1_000), (2_000, 1e9, 500), (300, 1e9, 300), (9, 0.0, 9)],
+)
+def test_a_slow_model_is_asked_about_fewer_rows(
+    n_rows: int, repeat_seconds: float, expected: int
+) -> None:
+    assert n_rows_in_time(n_rows, repeat_seconds, seconds=20.0) == expected

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from automl.data.columns import MAX_CATEGORIES, CategoryColumn, NumberColumn, TableColumns
 from automl.data.features import STANDARDISED_LIMIT, n_features, one_hot_features
 from automl.data.preprocessing import Preprocessing
-from automl.errors import ConfigError
+from automl.errors import ConfigError, UnreadableCellWarning
 from tests.features import features
 
 TRAIN = pd.DataFrame(
@@ -94,7 +94,8 @@ def test_columns_that_say_nothing_are_left_out() -> None:
 
 def test_absurd_cells_end_at_the_clip() -> None:
     preprocessing = Preprocessing.fit(TRAIN[["n"]])
-    x = features(preprocessing, pd.DataFrame({"n": [1e30, -1e30, 1e300, np.inf]}))
+    with pytest.warns(UnreadableCellWarning, match="n: 2 of 4 cells .* first '1e.300' in row 2"):
+        x = features(preprocessing, pd.DataFrame({"n": [1e30, -1e30, 1e300, np.inf]}))
     assert x[:2, 0].tolist() == [STANDARDISED_LIMIT, -STANDARDISED_LIMIT]
     np.testing.assert_array_equal(x[2:, 1], 1)  # beyond float32: missing
 

@@ -78,10 +78,18 @@ def test_metrics_of_values() -> None:
             "mae": metrics.mean_absolute_error(y, values),
             "r2": metrics.r2_score(y, values),
             "mape": metrics.mean_absolute_percentage_error(y, values),
+            "rmsle": metrics.root_mean_squared_log_error(y, values.clip(0)),
         },
         rel=1e-4,
     )
     assert tuple(found) == METRICS_OF_TASK[Task.regression]
+
+
+def test_targets_from_0_on_have_the_error_of_their_logarithms() -> None:
+    values, y = np.array([-1.0, 3.0, 8.0]), np.array([0.0, 2.0, 10.0])
+    expected = metrics.root_mean_squared_log_error(y, values.clip(0))
+    assert ValuePredictions(values, y, 1.0).scored()["rmsle"] == pytest.approx(expected)
+    assert "rmsle" not in ValuePredictions(values, y - 1, 1.0).scored()
 
 
 def test_a_target_of_zero_has_no_share_to_be_missed_by() -> None:

@@ -113,6 +113,14 @@ def test_notes_say_what_was_taken(table: WriteTable) -> None:
     )
 
 
+def test_the_columns_of_the_file_are_counted_by_kind(table: WriteTable) -> None:
+    rows = [f"{n},2024-01-{n:02d},{'ab'[n % 2]},{'uv'[n % 2]}" for n in range(1, 29)]
+    config = table("n,day,c,y", *rows, n_times=3, columns={"day": "date"})
+    notes = load_dataset(config).notes
+    (line,) = (note for note in notes if note.startswith("columns of"))
+    assert line.startswith("columns of numbers: 1, of dates: 1, of categories: 1; features: ")
+
+
 def test_the_digest_knows_content_and_split_but_not_the_place(
     table: WriteTable, tmp_path: Path
 ) -> None:
@@ -146,3 +154,36 @@ def test_a_test_table_of_its_own(table: WriteTable, tmp_path: Path) -> None:
     assert x_of(data, test).shape == (2, width(data))
     np.testing.assert_array_equal(x_of(data, test)[:, 1], [1, 0])  # the indicator of n
     np.testing.assert_array_equal(x_of(data, test)[:, 2:], 0)  # neither a nor b
+
+
+LATE_CELLS = {
+    "decimal": ("3", "3.5"),
+    "text": ("3", "three"),
+    "code": ("3", "007"),
+    "huge": ("3", str(2**63 + 2**40)),
+    "gap": (str(2**60 + 1), ""),
+    "truth": ("true", "0"),
+    "late_number": ("", "1.5"),
+    "signed": ("3", "+5"),
+    "zero": ("-0", "0.5"),
+    "hexadecimal": ("3", "0x10"),
+    "y": ("0", "null"),
+}
+"""The cells of each column in all rows but the last, and in the last row."""
+
+
+def test_a_cell_far_behind_decides_about_its_column_as_one_nearby(tmp_path: Path) -> None:
+    first, last = (",".join(cells[i] for cells in LATE_CELLS.values()) for i in (0, 1))
+    rows = [",".join(LATE_CELLS), *[first] * 20_000, last]
+    filling = ["filling", *["x" * 1_000] * (len(rows) - 1)]  # 20 MB are parsed in several blocks
+    frames = []
+    for name, lines in (
+        ("short", rows),
+        ("long", [f"{row},{text}" for row, text in zip(rows, filling, strict=True)]),
+    ):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join(lines))
+        frames.append(TableFile.at("data.path", str(path)).read("y", detect_verbatim=True))
+    short, long = frames
+    pd.testing.assert_frame_equal(long.drop(columns="filling"), short)
+    assert [str(cell) for cell in short.iloc[-1]][1:4] == ["three", "007", str(2**63 + 2**40)]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from automl.data.text_values import (
     DATE_PARTS,
+    MAX_TEXT_CHARACTERS,
+    count_words,
     date_part,
     detect_date_style,
     detect_number_style,
@@ -113,3 +117,18 @@ def test_a_cell_of_a_row_alone_is_read_as_in_a_table() -> None:
     for nothing in (None, " ? ", "never"):
         assert np.isnan(number_of(nothing, date, "year", missing))
         assert np.isnan(number_of(nothing, number, "number", missing))
+
+
+@given(st.text(max_size=80))
+@example("Ä straße, 中文 and the the İstanbul")
+@example("ab" * MAX_TEXT_CHARACTERS)
+def test_words_are_counted_as_training_counts_them(text: str) -> None:
+    vectorizer = HashingVectorizer(n_features=4096, alternate_sign=False, norm=None)
+    (counts,) = vectorizer.transform([text[:MAX_TEXT_CHARACTERS]])
+    expected = dict(zip(counts.indices.tolist(), counts.data.tolist(), strict=True))
+    assert count_words(text, 4096) == expected
+
+
+@pytest.mark.parametrize("cell", [None, float("nan"), pd.NaT, pd.NA, "", "a ?"])
+def test_a_missing_cell_has_no_words(cell: object) -> None:
+    assert count_words(cell, 4096) == {}

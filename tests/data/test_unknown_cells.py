@@ -17,7 +17,7 @@ from automl.data.columns import TableColumns
 from automl.data.preprocessing import Preprocessing
 from automl.data.target import decide_target
 from automl.data.unknown_cells import CellCounter, unknown_shares
-from automl.errors import ConfigError
+from automl.errors import ConfigError, UnreadableCellWarning
 
 N = 200
 DAYS = pd.date_range("2024-01-01", periods=N).strftime("%d.%m.%Y")
@@ -91,7 +91,24 @@ def test_some_unknown_cells_are_counted_over_all_chunks(learned: Preprocessing, 
     (note,) = notes(learned, FRAME, half[:50], half[:0], half[50:])
     assert note.startswith(f"{name}: {N} of {2 * N} cells (50 %) are no known ")
     assert f"{FOREIGN[name][0]!r}, {FOREIGN[name][1]!r}; in training 0 %" in note
-    learned.read(pd.concat([FRAME, half]))
+
+
+def test_cells_that_are_no_numbers_or_dates_are_warned_of_in_one_line(
+    learned: Preprocessing,
+) -> None:
+    rows = FRAME.astype({"level": object}).rename(lambda place: f"r{place}")
+    rows.loc[["r7", "r9"], "level"] = "low", "high"
+    rows.loc["r8", "day"] = "Montag"
+    rows.loc["r3", "pet"] = "fox"  # a new category is nothing odd
+    rows.loc["r4", "level"] = None
+    with pytest.warns(UnreadableCellWarning) as warned:
+        read = learned.read(rows)
+    assert [str(warning.message) for warning in warned] == [
+        "level: 2 of 199 cells cannot be read as numbers, first 'low' in row r7; day: 1 of 200 "
+        "cells cannot be read as dates, first 'Montag' in row r8. They count as missing."
+    ]
+    assert np.isnan(read.numbers[[4, 7, 9], 0]).all()
+    assert not np.isnan(read.numbers[[6, 8, 10], 0]).any()
 
 
 def test_one_new_category_is_said_and_taken(learned: Preprocessing) -> None:
@@ -141,7 +158,8 @@ def test_a_target_of_truth_values_may_be_given_as_numbers() -> None:
 def test_an_integer_that_no_float_holds_is_too_large(learned: Preprocessing, digits: int) -> None:
     large = [1.0, 10**digits, -(10**digits)]
     rows = FRAME[:3].assign(level=large, paid=large, pet=["cat", "dog", 10**digits])
-    found = learned.read(rows)
+    with pytest.warns(UnreadableCellWarning, match="level: 2 of 3 .*; paid: 2 of 3 "):
+        found = learned.read(rows)
     names = [column.name for column in learned.columns.numbers]
     assert np.isnan(found.numbers[1:, names.index("level")]).all()
     assert np.isnan(found.numbers[1:, names.index("paid.number")]).all()

@@ -24,7 +24,7 @@ FILES = {
     "twice.csv": b"a,a,y\n" + ROWS.encode(),
     "broken.py": b"raise RuntimeError('the driver is too old')\n",
     "no_function.py": b"def train(trial):\n    return 0.0\n",
-    "two_arguments.py": b"def train(trial, config):\n    return 0.0\n",
+    "two_arguments.py": b"def train(trial, rate):\n    return 0.0\n",
     "not_yaml/space/odd.yaml": b"lr: {low: 1\n",
 }
 
@@ -132,7 +132,7 @@ BAD = {
         "objective.target=broken:train",
         "RuntimeError: the driver is too old",
     ),
-    "an argument that is no param": (f"{PYTHON}=two_arguments:train", "space: config", "requires"),
+    "an argument that is no param": (f"{PYTHON}=two_arguments:train", "space: rate", "requires"),
     "a param it did not declare": (
         f"{PYTHON}={OBJECTIVES}:declared space={{lr: 1, width: 2}}",
         "space.width",

@@ -42,8 +42,9 @@ def said_everywhere(folder: Path, stdout: str, call: Call) -> Best:
     order = [int(line.split()[0]) for line in table if line.split()[0].isdigit()]
     value = float(table[0].split()[1])
     number = order[0]
+    assert "best model: studies/best/best.pt\n" in stdout
     path = f"studies/best/checkpoints/trial-{number:05d}/best.pt"
-    assert f"best model: {path}" in stdout
+    assert (folder / "studies" / "best" / "best.pt").resolve() == (folder / path).resolve()
     assert (folder / path).exists()
     said = rf"best val_loss {value:.5g} (\(returned; reported [\d.]+\) )?by trial {number} "
     assert re.search(said, call("status").stdout)

@@ -74,10 +74,10 @@ def test_of_one_family_the_report_stands_first_and_the_address_last(
     assert end_of(done.stderr) == [
         "report: studies/a/report.html",
         "best trials",
-        "trial val_loss depth width lr batch_size state",
+        "trial val_loss val_error val_auc depth width lr batch_size state",
         "#",
         "a: # finished in #",
-        "best model: studies/a/checkpoints/trial-#/best.pt",
+        "best model: studies/a/best.pt",
         "see it all: python -m automl ui a",
     ]
     answer = answer_of(done)
@@ -93,7 +93,7 @@ def test_over_any_family_ensemble_refit_and_scores_follow_in_this_order(
     done = call(NAME, *AUTO[:-1], "execution=inline", "--json")
     assert done.code == 0
     lines = end_of(done.stderr)
-    assert lines[0] == "making the ensemble of # models"
+    assert lines[0] == "choosing an ensemble from # models"
     assert lines[lines.index("writing refit.pt") + 1 :] == [
         "refitted model: studies/a/refit.pt (# bytes)",
         "scoring ensemble and its refit on test rows",
@@ -102,7 +102,7 @@ def test_over_any_family_ensemble_refit_and_scores_follow_in_this_order(
         "trial val_loss val_rmse val_r2 state params",
         "#",
         "a: # finished in #",
-        "best model: studies/a/checkpoints/trial-#/best.pt",
+        "best model: studies/a/best.pt",
         "ensemble of …: loss # on # rows that none of them trained on; the best trial's loss is #",
         "ensemble: studies/a/ensemble.pt",
         "trained again on all # rows: studies/a/refit.pt",
@@ -134,7 +134,7 @@ def test_of_several_metrics_it_says_why_there_is_no_ensemble(folder: Path, call:
         "trial val_loss val_error state params",
         "#",
         "a: # finished in #",
-        "best model: studies/a/checkpoints/trial-#/best.pt",
+        "best model: studies/a/best.pt",
         "no ensemble was made: it would be chosen by one metric alone",
         "on disk: # in studies/a; its largest model #",
         "rows model loss error auc",
@@ -155,7 +155,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(folder: Path, call: Call) -> N
         "trial val_loss x state",
         "#",
         "a: # interrupted, # finished in #",
-        "best model: studies/a/checkpoints/trial-#/best.pt",
+        "best model: studies/a/best.pt",
         "go on with: python -m automl resume a",
         "see it all: python -m automl ui a",
     ]

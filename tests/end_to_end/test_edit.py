@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 WORDS = (
     *("objective=python", f"objective.target={OBJECTIVES}:takes_a_moment"),
-    *("space={lr: {low: 0.1, high: 0.2}}", "devices.only=cpu", "study.n_trials=1000"),
+    *("space={lr: {low: 0.1, high: 0.2}}", "devices.only=cpu", "study.n_trials=10000"),
     *("study.name=edited", "sampler=random", "pruner=none"),
 )
 

@@ -15,7 +15,7 @@ from automl.cli.arguments import parse_command_line
 from automl.cli.command_steps import compose_command
 from tests.manuals import ROOT
 
-PAGE = (ROOT / "conf" / "first-week.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "start" / "first-week.md").read_text("utf-8")
 AUTOML = Path(sys.executable).parent / "automl"
 NEVER_ENDING = ("ui",)
 NEEDS_RUNNING_SWEEP = ("stop",)

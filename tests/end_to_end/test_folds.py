@@ -75,6 +75,7 @@ def test_the_out_of_fold_score_is_called_so(study: Records, call: Call) -> None:
     name = f"trial-{best.number:05d}"
     assert (event.kind, event.n_rows) == (RowsKind.OUT_OF_FOLD, 240)
     assert event.scores[name]["loss"].value == pytest.approx(best.value, rel=1e-5)
+    assert best.best_metrics["val_error"] == pytest.approx(event.scores[name]["error"].value)
     assert event.scores["linear"]["loss"].value < event.scores["majority"]["loss"].value
     metrics = study.trial_runs()[best.number].data.metrics
     assert metrics["out_of_fold_loss"] == pytest.approx(best.value, rel=1e-5)

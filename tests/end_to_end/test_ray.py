@@ -35,9 +35,16 @@ def of_ray(program: Program, cluster: Any) -> tuple[str, ...]:
 
 
 def agents() -> list[psutil.Process]:
-    """Of the cluster that this process has started."""
-    ours = psutil.Process().children(recursive=True)
-    return [process for process in ours if "AgentActor" in "".join(process.cmdline())]
+    """Return the running agents of the cluster that this process has started."""
+    return [process for process in psutil.Process().children(recursive=True) if is_agent(process)]
+
+
+def is_agent(process: psutil.Process) -> bool:
+    """Return False for a process that has ended, too: a zombie has no command line."""
+    try:
+        return "AgentActor" in "".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.slow

@@ -124,3 +124,4 @@ def test_what_it_cannot_be_done_with_is_said(table: Path, call: Call) -> None:
         r"0 s are left\); do it by: python -m automl refit a",
         done.stdout,
     )
+    assert "no trial ended" not in done.stdout, "none was wanted"

@@ -247,6 +247,7 @@ def served(with_version: Records, program: Program) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::automl.errors.UnreadableCellWarning")
 def test_it_is_served_where_neither_automl_nor_torch_is_installed(
     served: str, with_version: Records
 ) -> None:

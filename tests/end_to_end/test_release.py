@@ -9,9 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+import automl
 from automl.record.studies import read_study
 from automl.trial import ModelsEvaluated, refit_name, trial_name
 from tests.end_to_end.conftest import Call
@@ -146,6 +150,27 @@ def test_what_cannot_be_refitted_is_refused(word: str, study: Records, call: Cal
     assert done.code == 2
     assert f"{word}: release trains one trial or the ensemble again" in done.stderr
     assert not (study.path / "release.json").exists()
+
+
+@pytest.mark.slow
+def test_a_model_that_reads_texts_is_released_and_says_what_the_study_says(
+    folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("quick delivery and fair price", "slow parcel and rude answer", "as described")
+    rows = [f"{i % 7},{words[i % 3]} no {i},{i % 7 + i % 3}" for i in range(120)]
+    (folder / "t.csv").write_text("\n".join(["x,review,y", *rows]))
+    table = ("table=t.csv", "target=y", "data.columns.review=text", "model=linear", "n_trials=1")
+    assert call(*table, NAME, "devices.only=cpu").code == 0
+    done = call("release", NAME)
+    assert (done.code, done.stderr) == (0, "")
+    assert shown_steps(done.stdout)["register"] == "version 1 of a, champion"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    served = mlflow.pyfunc.load_model("models:/a@champion")
+    asked = pd.DataFrame({"x": [3, 3, 3], "review": ["rude answer", "quick delivery", None]})
+    theirs = served.predict(asked).drop(columns="prediction").to_numpy()
+    assert len({*theirs[:, 0].tolist()}) == 3, "it reads the words"
+    ours = automl.load(folder / "studies" / "a" / "refit.pt").predict_probabilities(asked)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
 
 
 @pytest.mark.slow

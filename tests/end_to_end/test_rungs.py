@@ -120,6 +120,7 @@ def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: 
         "execution=inline",
         "tracking.uri=none",
         *objective_words("says_where_it_may_write"),
+        "admission.max_concurrent_trials=1",  # several end at once where the machine is busy
     )
     done = call(*words, "study.name=flat", "study.n_trials=40", "study.stop_gain=0.01")
     assert (done.code, done.stderr) == (0, "")
@@ -135,6 +136,33 @@ def test_a_sweep_that_gains_nothing_ends_early_and_says_why(folder: Path, call: 
     assert why[0] in (records.path / "report.html").read_text()
     more = call("resume", "study.name=flat", "study.stop_gain=null", "study.n_trials=25")
     assert "flat: 25 finished" in more.stdout
+    assert not of_kind(records, SweepEnded)[-1].reason
+
+
+def test_a_sweep_ends_at_a_value_that_is_good_enough_and_stays_ended(
+    folder: Path, call: Call
+) -> None:
+    words = (
+        *("devices.only=cpu", "execution=inline", "tracking.uri=none", "pruner=none"),
+        "admission.max_concurrent_trials=1",  # so that trial 0 ends first
+        *objective_words("says_where_it_may_write"),
+    )
+    done = call(*words, "study.name=good", "study.n_trials=8", "study.stop_value=1")
+    reason = "val_loss 1 of trial 0 reaches study.stop_value=1"
+    told = f"no more trials: {reason}; to go on: python -m automl resume"
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.count(told) == 1
+    records = Records(folder, "good")
+    assert len(records.outcomes()) <= 2, "those that run end"
+    assert f"no more trials: {reason}" in call("status", "study.name=good").stdout
+    assert reason in (records.path / "report.html").read_text()
+    n_outcomes = len(records.outcomes())
+    again = call("resume", "study.name=good")
+    assert (again.code, again.stdout.count(told)) == (0, 1)
+    assert len(records.outcomes()) == n_outcomes
+    assert [ended.reason for ended in of_kind(records, SweepEnded)] == [reason, reason]
+    assert call("edit", "study.name=good", "study.stop_value=0.5").code == 0
+    assert "good: 8 finished" in call("resume", "study.name=good").stdout
     assert not of_kind(records, SweepEnded)[-1].reason
 
 

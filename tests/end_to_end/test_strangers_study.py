@@ -124,6 +124,8 @@ def test_in_ones_own_study_nothing_is_retyped(study: Path, call: Call) -> None:
         ("objective.command", "rm -r x", "objective.command='rm -r x'"),
         ("data.source", "os:getcwd", "data.source='os:getcwd'"),
         ("training.loss", "os:system", "training.loss='os:system'"),
+        ("study.metric", "os:system", "study.metric='os:system'"),
+        ("study.metric_function", "os:system", "study.metric_function='os:system'"),
         ("study.metric", "\x1b[2J${oc.env:A_SECRET}", "study.metric="),
     ],
 )

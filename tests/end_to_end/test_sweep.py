@@ -60,7 +60,7 @@ def records(swept: Done, module_program: Program) -> Records:
 def test_it_ends_well_and_says_what_to_do_next(swept: Done) -> None:
     assert (swept.code, swept.stderr) == (0, "")
     assert "whole: 2 finished, 1 pruned, 1 failed" in swept.stdout
-    assert "best model: studies/whole/checkpoints/trial-0000" in swept.stdout
+    assert "best model: studies/whole/best.pt\n" in swept.stdout
     assert "trial 2 failed: DivergedError: training diverged in epoch 0" in swept.stdout
     assert "see it all: python -m automl ui" in swept.stdout
 

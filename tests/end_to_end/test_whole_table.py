@@ -130,3 +130,11 @@ def test_the_time_is_the_studys(study: Records, call: Call) -> None:
         ("240 out-of-fold", "majority"),
     }
     assert "go on with: python -m automl resume timed" in done.stdout
+    assert "no trial ended" not in done.stdout
+    again = call("resume", "study.name=timed", "study.timeout_seconds=0.5")
+    assert (again.code, again.stderr) == (0, "")
+    said = (
+        r"no trial ended in time: study\.timeout_seconds=0\.5 counts from the call on, and loading "
+        r"took \d+\.\d s; give it more"
+    )
+    assert re.search(said, again.stdout)

@@ -101,8 +101,7 @@ def test_a_network_of_combined_columns_is_exported(tmp_path: Path, kind: ExportF
     preprocessing = Preprocessing.fit(pd.DataFrame(ROWS))
     texts = ("age / level", "level - seen", "pet & member")
     pairs = [pair for text in texts if (pair := find_pair(preprocessing.columns, text))]
-    rows = preprocessing.read(pd.DataFrame(ROWS))
-    predictor = predictor_of(preprocessing.with_pairs(rows, pairs).columns)
+    predictor = predictor_of(preprocessing.with_pairs(pd.DataFrame(ROWS), pairs).columns)
     assert len(predictor.columns.pairs) == 3
     export_model(predictor, ROWS, tmp_path / "out", kind, ABOUT)
     model = open_export_reader(tmp_path / "out")
@@ -110,7 +109,7 @@ def test_a_network_of_combined_columns_is_exported(tmp_path: Path, kind: ExportF
     np.testing.assert_allclose(said, scores_of(predictor, ROWS), atol=1e-6)
 
 
-def dated(drop: str = "") -> tuple[TableColumns, list[dict[str, Any]]]:
+def dated() -> tuple[TableColumns, list[dict[str, Any]]]:
     """Columns and rows with dates, numbers in texts, many categories, and a text."""
     rows = [
         {
@@ -118,20 +117,20 @@ def dated(drop: str = "") -> tuple[TableColumns, list[dict[str, Any]]]:
             "paid": f"{1000 + 1.5 * i:,.2f} €" if i % 7 else "free",
             "city": f"c{i * 37 % 101}",
             "seen": datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=7 * i),
-            "note": f"the {['red', 'blue'][i % 2]} house of number {i} and more",
+            "note": f"the {['red', 'blue'][i % 2]} house of number {i} and more" if i % 8 else None,
             "level": i % 5,
         }
         for i in range(200)
     ]
-    rows = [{name: cell for name, cell in row.items() if name != drop} for row in rows]
     frame = pd.DataFrame(rows)
     return Preprocessing.fit(frame, read_columns(frame, {}, detect=True)).columns, rows
 
 
 @pytest.mark.slow
-def test_dates_and_numbers_in_texts_are_read_without_this_package(tmp_path: Path) -> None:
-    columns, rows = dated(drop="note")
-    assert {reading.kind for reading in columns.readings} == {"date", "number", "frequency"}
+def test_dates_numbers_and_words_in_texts_are_read_without_this_package(tmp_path: Path) -> None:
+    columns, rows = dated()
+    kinds = {reading.kind for reading in columns.readings}
+    assert kinds == {"date", "number", "frequency", "text"}
     predictor = predictor_of(columns)
     done = export_model(predictor, rows, tmp_path / "out", ExportFormat.onnx, ABOUT)
     assert (done.n_rows, done.largest < 1e-6) == (200, True)
@@ -151,13 +150,6 @@ def test_dates_and_numbers_in_texts_are_read_without_this_package(tmp_path: Path
         check=True,
     )
     assert np.allclose(json.loads(ran.stdout), scores_of(predictor, rows[:9]), atol=1e-6)
-
-
-def test_texts_are_refused_with_the_key_that_drops_them(tmp_path: Path) -> None:
-    columns, rows = dated()
-    with pytest.raises(ConfigError, match=r"reads texts \(note\).*\(data\.columns\.note=drop\)"):
-        export_model(predictor_of(columns), rows, tmp_path / "out", ExportFormat.onnx, ABOUT)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

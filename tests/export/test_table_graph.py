@@ -263,6 +263,7 @@ def test_what_torch_would_run_is_not_measured(
     assert "by ONNX Runtime alone" in why["aoti"]
 
 
+@pytest.mark.filterwarnings("ignore::automl.errors.UnreadableCellWarning")
 @pytest.mark.parametrize("name", EACH)
 def test_combined_columns_are_computed_by_the_reader(name: str, tmp_path: Path) -> None:
     frame, path = mixed_frame(2), tmp_path / "t.csv"

@@ -57,6 +57,7 @@ DAMAGED_BY = {
     "events.delivered": "tests/tracking/test_confirmed.py",
     "best.json": "tests/objectives/program/test_session.py",
     "repeat.json": "tests/objectives/test_repeats.py",
+    "returned.json": "tests/objectives/program/test_ends.py",
 }
 """The files that other tests damage."""
 FOR_PEOPLE = {

@@ -174,7 +174,7 @@ add("an archive that links to itself", _archive_of_links_to_itself, *RESTORE, sa
 
 def table(name: str, content: bytes, *, said: str = "", file: str = "table.csv") -> None:
     """Add a table, which the command `plan` reads."""
-    words = ("plan", "data=csv", f"data.path={file}", "data.target=y")
+    words = ("plan", "timing_seconds=0", "data=csv", f"data.path={file}", "data.target=y")
     add(f"a table {name}", lambda study: Path(file).write_bytes(content), *words, said=said)
 
 
@@ -220,7 +220,7 @@ def _table_that_never_ends(study: Path) -> None:
     Path("table.csv").symlink_to("/dev/zero")
 
 
-READ = ("plan", "data=csv", "data.target=y")
+READ = ("plan", "timing_seconds=0", "data=csv", "data.target=y")
 READ_CSV = (*READ, "data.path=table.csv")
 add("a table of Python objects", _parquet_of_python_objects, *READ, f"data.path={_PARQUET}")
 add("a table that is a pipe", _table_that_is_a_pipe, *READ_CSV, said="table.csv")

@@ -18,6 +18,7 @@ from tests.end_to_end.conftest import Call, call
 from tests.end_to_end.records import Records
 from tests.faults import odd_objectives as odd
 from tests.faults.conftest import NotePromise
+from tests.faults.process_probe import SEEN
 from tests.fork_server import workers_start_soon
 from tests.mlflow_store import folder
 
@@ -90,5 +91,5 @@ def differences(fresh: dict[str, str], after: dict[str, str]) -> Iterator[str]:
 
 def seen(records: Records, number: int) -> dict[str, str]:
     """Return what the probe of a trial found; empty: it did not come to its end."""
-    path = records.path / "checkpoints" / f"trial-{number:05d}" / odd.SEEN
+    path = records.path / "checkpoints" / f"trial-{number:05d}" / SEEN
     return dict(json.loads(path.read_text())) if path.exists() else {}

@@ -16,7 +16,9 @@ NO_FILES = (None, None)
 
 
 def make_record(folder: Path, *more: str, clock: Clock | None = None) -> TrialReports:
-    goal = StudyGoal("err", Direction.minimize, n_metrics=2, more_metrics=more)
+    goal = StudyGoal(
+        "err", Direction.minimize, more_directions=(Direction.minimize,), more_metrics=more
+    )
     return TrialReports(make_spec(folder, {}), goal, Listener(), 60.0, clock or Clock())
 
 

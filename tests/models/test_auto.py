@@ -15,11 +15,12 @@ from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset
 from automl.data.load import load_dataset
 from automl.errors import ConfigError
-from automl.models.families.auto.family import DEFAULT, AutoFamily
+from automl.models.families.auto.family import DEFAULT, MANY_ROWS, PART_ROWS, AutoFamily
 from automl.models.families.boosting.family import LightGBMFamily
 from automl.models.families.kernel.family import MOST_ROWS
 from automl.models.families.linear.family import MOST_L2
 from automl.models.families.mlp.family import MLPFamily
+from automl.models.family import load_families
 from automl.running.prepare.preparation import prepare_study
 from automl.search.search_space import parse_space
 from automl.trial import Params
@@ -57,6 +58,18 @@ def test_the_whole_portfolio_is_in_the_space_that_is_searched(more: list[str]) -
         parse_command_line(["model=auto", "space=auto", "study.portfolio=none"])
     ).config
     assert not prepare_study(config).portfolio
+
+
+@pytest.mark.parametrize("family", ["linear", "boosting", "trees", "mlp", "kernel", "tabm"])
+def test_a_family_alone_tries_its_portfolio_first(family: str) -> None:
+    config = compose_command(parse_command_line([f"model={family}"])).config
+    prepared = prepare_study(config)
+    assert prepared.portfolio
+    for params in prepared.portfolio:
+        prepared.space.check(params)
+    first = load_families()[family]().portfolio()[0]
+    named = first.keys() & set(prepared.space.names)
+    assert prepared.portfolio[0] == {name: first[name] for name in named}
 
 
 def test_a_wrong_family_or_value_is_refused() -> None:
@@ -102,6 +115,34 @@ def test_of_many_rows_the_default_leaves_out_who_is_for_few() -> None:
     assert not many.has({"family": "kernel"})
     assert "kernel (for up to 10,000 rows; 10,001 train)" in auto.notes(MOST_ROWS + 1, ENTRIES)[0]
     assert not auto.notes(MOST_ROWS, ENTRIES)
+
+
+def test_a_trial_of_a_large_table_trains_on_a_part_of_the_rows() -> None:
+    auto, entries = AutoFamily(families=["mlp"]), {"rows": "by_rows", "mlp_depth": 2}
+    few, many = (parse_space(auto.searched_space(entries, MANY_ROWS + n)) for n in (0, 1))
+    assert few.names == ("family", "mlp_depth")
+    assert many.fixed["rows"] == PART_ROWS
+    assert not auto.notes(MANY_ROWS, entries)
+    assert "trains on 50,000 of the 100,001 rows" in auto.notes(MANY_ROWS + 1, entries)[0]
+    with pytest.raises(ValueError, match=r"^rows=1: must be a whole number"):
+        auto.check_value("rows", 1)
+
+
+def test_memory_and_packs_are_those_of_the_rows_of_a_trial(disc: Dataset) -> None:
+    auto, training = AutoFamily(families=["mlp"]), TrainingConfig()
+    part = {**PARAMS, "rows": 100}
+    assert auto.request(part, disc, training) == auto.request(PARAMS, disc.part(100), training)
+    keys = [auto.pack_key(params, training, on_host=True) for params in (PARAMS, part)]
+    assert keys[0] != keys[1], "lanes of a pack have the same rows"
+
+
+def test_a_smaller_part_of_the_rows_is_within_a_larger_one(disc: Dataset) -> None:
+    small, large = (
+        {tuple(row) for row in disc.part(n).train.rows.numbers.tolist()} for n in (50, 100)
+    )
+    assert (len(small), len(large)) == (50, 100)
+    assert small < large
+    assert disc.part(len(disc.train)) is disc
 
 
 def test_an_extra_that_is_installed_joins_and_is_said() -> None:

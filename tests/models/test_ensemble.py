@@ -15,7 +15,7 @@ from automl.data.dataset import Dataset, DatasetPart, RowFold, TableRows
 from automl.data.load import load_dataset
 from automl.errors import AutoMLError
 from automl.in_trial.checkpoints import torch_checkpoint
-from automl.models.ensemble_figures import N_REPEATS, ensemble_plots, n_shuffle_repeats
+from automl.models.ensemble_findings import N_REPEATS, find_in_ensemble, n_shuffle_repeats
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.network import MLPNetwork, MLPShape
 from automl.models.mean_model import MeanModel
@@ -29,6 +29,8 @@ from automl.models.model_file import (
     make_model_state,
 )
 from automl.models.predictor import load, load_table_model
+from automl.record.event_log import decode_event, encode_event
+from automl.trial import EnsembleBuilt
 
 POINTS = np.random.default_rng(0).uniform(-1, 1, (40, 2))
 
@@ -120,10 +122,30 @@ def test_what_it_found_is_drawn_in_place_of_what_was(
     folder = tmp_path / "plots"
     folder.mkdir()
     (folder / "of_before.png").touch()
-    assert write_ensemble(replace(question, plots=str(folder))).not_drawn == ""
+    made = write_ensemble(replace(question, importance_seconds=20.0, plots=str(folder)))
+    assert made.not_drawn == ""
     drawn = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(drawn) == names
     assert all(png.startswith(b"\x89PNG") for png in drawn.values())
+
+
+def test_what_it_goes_by_and_its_intervals_are_in_its_event(tmp_path: Path, disc: Dataset) -> None:
+    question = replace(asked(tmp_path, disc, 4.0, 6.0, 900.0), importance_seconds=20.0)
+    made = write_ensemble(question)
+    found, n_rows = made.findings, len(disc.validation)
+    assert found is not None
+    assert {column.name for column in found.importances} == {*disc.columns.sources}
+    assert sum(map(sum, found.confusion)) == n_rows
+    assert sum(point.n_rows for point in found.calibration) == n_rows
+    assert {*made.intervals} == {"ensemble", "trial-00000", "trial-00001", "trial-00002"}
+    for name in ("loss", "error", "auc"):
+        value, low, high = made.intervals["ensemble"][name]
+        assert value == made.scores[name]
+        assert low < value < high
+    event = EnsembleBuilt(
+        1.0, n_rows, made.members, made.scores, intervals=made.intervals, findings=found
+    )
+    assert decode_event(encode_event(event)) == event
 
 
 def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
@@ -158,7 +180,9 @@ def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
 
     one, other = (MeanModel([Model(), Unasked()], data.task) for _ in range(2))
     outputs = np.zeros((n, 2))
-    ensemble_plots(data, outputs, {0: one, 1: other}, {0: 0.7, 1: 0.3})
+    models = {0: one, 1: other}
+    found = find_in_ensemble(data, outputs, models, {0: 0.7, 1: 0.3}, importance_seconds=20.0)
+    assert found.n_rows == len(halves[0])
     judged = disc.validation.rows.numbers[halves[0]]
     assert len(seen) == 2 * (1 + 1 + 2 * N_REPEATS), "of two columns, and twice unshuffled"
     for rows in seen:
@@ -166,15 +190,17 @@ def test_of_folds_a_column_is_shuffled_among_rows_that_the_model_has_not_seen(
 
 
 def test_more_columns_are_shuffled_less_often() -> None:
-    assert n_shuffle_repeats(0.01, 14) == N_REPEATS
-    assert n_shuffle_repeats(0.1, 100) == 2
-    assert n_shuffle_repeats(0.1, 1000) == 0
-    assert n_shuffle_repeats(0.1, 0) == 0
+    assert n_shuffle_repeats(0.01, 14, 20.0) == N_REPEATS
+    assert n_shuffle_repeats(0.1, 100, 20.0) == 2
+    assert n_shuffle_repeats(0.1, 1000, 20.0) == 0
+    assert n_shuffle_repeats(0.1, 0, 20.0) == 0
 
 
 def test_pictures_that_cannot_be_drawn_end_nothing(tmp_path: Path, disc: Dataset) -> None:
     question = asked(tmp_path, disc, 4.0, 6.0)
-    made = write_ensemble(replace(question, plots=str(tmp_path / "no" / "plots")))
+    nowhere = str(tmp_path / "no" / "plots")
+    made = write_ensemble(replace(question, importance_seconds=20.0, plots=nowhere))
+    assert made.findings is not None
     assert "what it found (FileNotFoundError" in made.not_drawn
     assert load(question.path).params
 

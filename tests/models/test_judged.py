@@ -14,6 +14,7 @@ from automl.config import Precision, Task
 from automl.config.metrics import METRICS_OF_TASK, metric_direction, reported_metric
 from automl.data.dataset import Dataset, Targets
 from automl.data.scoring.metrics import ClassPredictions, ValuePredictions
+from automl.data.users_metric import UsersMetric
 from automl.in_trial.goal import StudyGoal
 from automl.models.judged_rows import JudgedTargets, class_weights
 from automl.models.networks.trainer import TrainingProblem
@@ -175,3 +176,22 @@ def test_a_rare_class_is_found_more_often_where_classes_are_weighed() -> None:
         with torch.no_grad():
             said.append(int(trainer.model(data(of).validation.x).argmax(1).sum()))
     assert said[1] > said[0]
+
+
+def test_a_function_of_the_users_is_reported_by_labels_that_suit_it() -> None:
+    def cost(y: np.ndarray, labels: np.ndarray) -> float:
+        return float(np.where(y == "ill", 9 * (labels != "ill"), labels == "ill").mean())
+
+    y = np.array([0, 0, 1, 1, 1, 1])
+    shares = np.array([0.2, 0.05, 0.3, 0.08, 0.02, 0.01])  # of ill
+    outputs = np.log(np.stack([shares, 1 - shares], axis=1))
+    own = UsersMetric("cost", "study.metric", larger_is_better=False, load=lambda: cost)
+    own = own.of_classes(("ill", "well"))
+    judged = JudgedTargets(Task.classification, y, 0.0, 1.0, "val_cost", users_metric=own)
+    expected = {"val_cost": 10 / 6, "val_error": 2 / 6}  # the first and the third are said ill
+    assert judged.study_metric(outputs) == pytest.approx(expected)
+    assert judged.each_epoch(outputs).items() >= judged.study_metric(outputs).items()
+    assert judged.all_metrics(outputs).keys() >= {"val_cost", "val_auc"}
+    assert judged.threshold_entry(outputs) == {"threshold": pytest.approx(0.9)}
+    by_loss = JudgedTargets(Task.classification, y, 0.0, 1.0, "val_loss", users_metric=own)
+    assert by_loss.threshold_entry(outputs) == {}, "the study goes by another metric"

@@ -17,7 +17,7 @@ from automl.data.columns import NumberReading
 from automl.data.dataset import Dataset, DatasetPart
 from automl.data.load import load_dataset
 from automl.data.preprocessing import Preprocessing
-from automl.errors import AutoMLError
+from automl.errors import AutoMLError, UnreadableCellWarning
 from automl.models.families.mlp.family import MLPFamily
 from automl.models.families.mlp.heavy import SIDE
 from automl.models.family import EstimatorSetup
@@ -84,6 +84,7 @@ def test_probabilities_stand_in_the_order_of_the_classes(tmp_path: Path) -> None
     model = automl.load(train(make_dataset(), tmp_path))
     frame, _ = make_table(2)
     probabilities = model.predict_probabilities(frame)
+    assert np.array_equal(model.predict_proba(frame), probabilities)
     assert probabilities.shape == (N_ROWS, 2)
     assert np.allclose(probabilities.sum(1), 1)
     assert (np.array(model.classes)[probabilities.argmax(1)] == model.predict(frame)).all()
@@ -206,6 +207,28 @@ def test_the_column_that_decides_matters_most(tmp_path: Path) -> None:
     assert abs(float(told["importance"]["age"])) < 0.05
     assert model.explain(frame, answer).equals(told), "by its seed"
     assert len(model.explain(frame, answer, n_repeats=1)) == 2
+
+
+def test_little_time_makes_an_explanation_short_and_its_progress_is_told(tmp_path: Path) -> None:
+    model = load_table_model(train(make_dataset(), tmp_path))
+    progress: list[str] = []
+    told = model.explain(*make_table(2), timeout=0, on_progress=progress.append)
+    assert list(told.index) == ["pet", "age"]
+    numbers = [(column, repeat) for repeat in (1, 2) for column in (1, 2)]
+    assert progress == [f"column {column} of 2, repeat {repeat}" for column, repeat in numbers]
+    progress.clear()
+    model.explain(*make_table(2), timeout=None, on_progress=progress.append)
+    assert progress[-1] == "column 2 of 2, repeat 5"
+
+
+def test_each_call_warns_once_of_cells_that_cannot_be_read(tmp_path: Path) -> None:
+    model = load_table_model(train(make_dataset(), tmp_path))
+    frame = make_table(2)[0].astype({"age": object})
+    frame.loc[[4, 6], "age"] = "old"
+    for call in (model.predict, model.predict_probabilities):
+        with pytest.warns(UnreadableCellWarning, match="first 'old' in row 4") as warned:
+            call(frame)
+        assert [warning.filename for warning in warned] == [__file__]
 
 
 def test_the_network_is_at_hand_and_moves(tmp_path: Path) -> None:

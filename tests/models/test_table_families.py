@@ -111,6 +111,7 @@ def test_a_fit_loads_no_part_of_sklearn_that_its_process_was_not_forked_with(
     assert done.stdout == "".join(f"{name}: \n" for name in INSTALLED)
 
 
+@pytest.mark.filterwarnings("ignore::automl.errors.UnreadableCellWarning")
 @pytest.mark.parametrize("name", EACH)
 def test_rows_that_training_never_saw_the_like_of_are_predicted(
     name: str, table: Dataset, tmp_path: Path

@@ -13,9 +13,11 @@ import pytest
 from sklearn.metrics import f1_score
 
 from automl.config import ExportFormat, TrainingConfig
+from automl.config.metrics import metric_direction
 from automl.data.dataset import Dataset
 from automl.data.folds import folds_at_random
 from automl.data.scoring.label_thresholds import (
+    LabelThresholds,
     best_threshold,
     held_out_thresholds,
     label_probabilities,
@@ -32,7 +34,7 @@ from automl.models.predictor import Predictor, load_table_model
 from automl.objectives.plan_checks import threshold_notes
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
-from automl.trial import Direction, FinishedOutcome
+from automl.trial import FinishedOutcome
 from tests.models.conftest import HOST, Listener, make_plan, make_spec
 from tests.models.tables import TARGET, mixed, mixed_frame
 
@@ -64,7 +66,7 @@ def trained(
 ) -> tuple[Predictor, float]:
     """The best model, and the trial's value."""
     plan = make_plan(family=family, training=TrainingConfig(epochs=3))
-    direction = Direction.maximize if metric == "val_f1" else Direction.minimize
+    direction = metric_direction(metric)
     plan = replace(plan, metric=metric, direction=direction, n_models=data.n_models)
     spec, listener = make_spec(folder, {}), Listener()
     open_session(SessionSetup(plan, data)).run(spec, HOST, listener)
@@ -205,7 +207,8 @@ def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
         predictor, _ = trained(tmp_path / name, FAMILIES[name], data)
         files[number] = str(predictor.path)
         predictors.append(predictor)
-    made = write_ensemble(EnsembleFileJob(str(tmp_path / "ensemble.pt"), files, data, "a"))
+    job = EnsembleFileJob(str(tmp_path / "ensemble.pt"), files, data, "a", metric="val_f1")
+    made = write_ensemble(job)
     ensemble = load_table_model(tmp_path / "ensemble.pt")
     p = label_probabilities(ensemble.outputs(data.validation.rows))
     y = data.validation.y.astype(np.int64)
@@ -233,3 +236,49 @@ def test_it_goes_with_the_model_wherever_that_goes(tmp_path: Path) -> None:
     assert labels == refit.predict(pd.DataFrame(rows)).tolist()
     likelier = np.array(refit.classes)[refit.predict_probabilities(frame).argmax(1)]
     assert (np.array(labels) != likelier).any()
+
+
+def test_by_balanced_accuracy_true_probabilities_go_by_the_share_of_a_class() -> None:
+    draw = np.random.default_rng(0)
+    p = draw.beta(0.5, 4.5, 4_000)
+    y = (draw.random(4_000) < p).astype(np.int64)
+    assert best_threshold(p, y, "balanced_accuracy") == pytest.approx(y.mean())
+    shares, classes = rare()
+    found = best_threshold(shares, classes, "balanced_accuracy")
+    assert found == pytest.approx(np.bincount(classes) / len(classes))
+
+
+def test_by_balanced_accuracy_false_probabilities_get_the_threshold_that_was_found() -> None:
+    draw = np.random.default_rng(0)
+    y = (draw.random(4_000) < 0.2).astype(np.int64)
+    p = (0.6 + 0.2 * y + 0.1 * draw.standard_normal(4_000)).clip(0, 1)
+    found = best_threshold(p, y, "balanced_accuracy")
+    assert found == pytest.approx(0.7, abs=0.04)
+    held_out = held_out_thresholds(p, y, "balanced_accuracy")
+    assert np.unique(held_out).size > 1
+    assert np.abs(held_out - 0.7).max() < 0.1
+
+
+@pytest.mark.parametrize("metric", ["error", "accuracy"])
+def test_by_error_a_threshold_is_taken_only_if_it_surely_pays(metric: str) -> None:
+    draw = np.random.default_rng(0)
+    y = (draw.random(1_000) < 0.5).astype(np.int64)
+    true = np.clip(0.3 + 0.4 * y + 0.2 * draw.standard_normal(1_000), 0.01, 0.99)
+    outputs = np.log(np.stack([1 - true, true], axis=1))
+    assert LabelThresholds.find(outputs, y, metric) is None
+    too_sure = np.log(np.stack([1 - true, 4 * true], axis=1))
+    found = LabelThresholds.find(too_sure, y, metric)
+    assert found is not None
+    assert found.best == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_study_by_balanced_accuracy_keeps_its_probabilities(tmp_path: Path) -> None:
+    data = with_folds(uneven(tmp_path))
+    predictor, value = trained(tmp_path, LinearFamily(), data, "val_balanced_accuracy")
+    plain, _ = trained(tmp_path / "plain", LinearFamily(), data, "val_loss")
+    frame = mixed_frame(2, seed=1)
+    shares = predictor.predict_probabilities(frame)
+    assert shares == pytest.approx(plain.predict_probabilities(frame))
+    assert predictor.threshold == pytest.approx(data.train.y.mean(), abs=0.05)
+    assert predictor.score(frame)["balanced_accuracy"] > plain.score(frame)["balanced_accuracy"]
+    assert 0.5 < value < 1

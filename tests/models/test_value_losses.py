@@ -35,7 +35,8 @@ from automl.models.model_file import parse_loss
 from automl.models.networks.losses import Pinball, PoissonDeviance, make_loss
 from automl.models.networks.packs.mlp_pass import make_pack_loss
 from automl.models.predictor import Predictor, load_table_model
-from automl.objectives.plan_checks import check_counts, check_metric
+from automl.models.selection_costs import value_costs
+from automl.objectives.plan_checks import check_counts, check_log_targets, check_metric
 from automl.objectives.training_plan import SessionSetup
 from automl.objectives.training_session import open_session
 from automl.trial import Direction, FinishedOutcome
@@ -210,10 +211,10 @@ def test_an_export_says_it_too(loss: ValueLoss, table: Dataset, tmp_path: Path) 
 def test_an_ensemble_is_chosen_by_the_loss() -> None:
     y = np.arange(2000.0)
     said = np.stack([y, y + 50])
-    assert select_ensemble(said, y, Task.regression, ValueLoss("quantile", 0.9)).weights == (1, 0)
+    assert select_ensemble(value_costs(said, y, ValueLoss("quantile", 0.9))).weights == (1, 0)
     noisy = np.stack([y + np.where(y % 10 == 0, 700, 0), y + 80])
-    assert select_ensemble(noisy, y, Task.regression, ValueLoss("absolute_error")).weights[1] < 0.5
-    assert select_ensemble(noisy, y, Task.regression).weights[0] < 0.5
+    assert select_ensemble(value_costs(noisy, y, ValueLoss("absolute_error"))).weights[1] < 0.5
+    assert select_ensemble(value_costs(noisy, y)).weights[0] < 0.5
 
 
 def test_a_family_that_lacks_a_loss_names_those_that_have_it() -> None:
@@ -247,6 +248,15 @@ def test_rates_are_of_counts(table: Dataset) -> None:
     y[[3, 5]] = -1
     with pytest.raises(ConfigError, match="2 rows are below 0"):
         check_counts(replace(rates, train=replace(rates.train, y=y)))
+
+
+def test_an_error_of_logarithms_is_refused_for_targets_below_0(table: Dataset) -> None:
+    y = table.train.y.copy()
+    y[3] = -1
+    below = replace(table, train=replace(table.train, y=y))
+    check_log_targets("val_rmse", below)
+    with pytest.raises(ConfigError, match="1 row of those that train and judge is below 0"):
+        check_log_targets("val_rmsle", below)
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

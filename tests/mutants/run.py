@@ -24,7 +24,16 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).parent / "mutants.toml"
-COPIED = ("automl", "conf", "tests", "experiments", "pyproject.toml", "README.md", "Makefile")
+COPIED = (
+    "automl",
+    "conf",
+    "docs",
+    "tests",
+    "experiments",
+    "pyproject.toml",
+    "README.md",
+    "Makefile",
+)
 PYTEST = ("-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", "addopts=")
 LIMIT_SECONDS = 180.0
 """A hang is a kill; long, since two run at a time and the machine may be busy."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,19 @@ def wrapper(*args: Any, **kwargs: Any) -> Any:
     return (*args, *kwargs)
 
 
+def config_alone(config: Any) -> Any:
+    assert type(config) is dict
+    return tuple(config.items())
+
+
+def config_and_more(config: Any, lr: Any, data_dir: Any = "here", *, trial: Any = None) -> Any:
+    return (config["width"], lr, data_dir, trial)
+
+
+def by_annotation(given: dict[str, Any]) -> Any:
+    return (given["lr"],)
+
+
 class Trainer:
     def __call__(self, lr: Any, trial: Any) -> Any:
         return (lr, trial)
@@ -104,6 +118,10 @@ HERE = "trial"  # stands for the trial itself
         (any_params, SPACE, ("lr", "width")),
         (trial_and_any, SPACE, (HERE, "lr", "width")),
         (wrapper, SPACE, (HERE,)),
+        (config_alone, SPACE, (("lr", 0.1), ("width", 4))),
+        (config_alone, {"config": {}}, ()),
+        (config_and_more, SPACE, (4, 0.1, "here", HERE)),
+        (by_annotation, SPACE, (0.1,)),
         (Trainer(), SPACE, (0.1, HERE)),
         (Trainer().train, {"lr": 0.1}, (0.1,)),
         (functools.partial(both, width=7), {"lr": 0.1}, (0.1, 7, HERE)),
@@ -146,6 +164,53 @@ def test_an_argument_that_is_nearly_a_param_is_not_the_trial(function: Callable[
         ConfigError, match=r"x: takes lr, the space has lrr\. Give both one name; .*"
     ):
         declaration_of_function(function, ["width", "lrr"], "x")
+
+
+def reports_deep_inside(config: dict[str, Any]) -> None:
+    for _ in range(2):
+        automl.report({"val_loss": config["lr"]})
+    automl.report({"train_loss": 0.0}, 1)
+    automl.report({"val_loss": 0.0}, step=7)
+    automl.report({"val_loss": 0.25})
+
+
+def test_a_report_without_the_trial_is_of_the_running_one_and_counts_steps(tmp_path: Path) -> None:
+    listener = Listener()
+    trial, _ = make_trial(tmp_path, listener)
+    trial.params = {"lr": 0.5}
+    objective_call(reports_deep_inside, ["lr"], "x")(reports_deep_inside, trial)
+    assert listener.reports == [
+        *((0, {"val_loss": 0.5}), (1, {"val_loss": 0.5}), (1, {"train_loss": 0.0})),
+        *((7, {"val_loss": 0.0}), (8, {"val_loss": 0.25})),
+    ]
+    with pytest.raises(automl.AutoMLError, match=r"no trial runs in this thread.*trial\.report"):
+        automl.report({"val_loss": 1.0})
+
+
+def test_the_order_of_a_report_without_the_trial_is_said(tmp_path: Path) -> None:
+    def swapped(trial: Any) -> None:
+        automl.report(0, {"val_loss": 1.0})  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="the metrics come first, as a dict"):
+        objective_call(swapped, [], "x")(swapped, trial_of(tmp_path))
+
+
+def test_another_thread_reports_by_the_trial_itself(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            automl.report({"val_loss": 1.0})
+        except automl.AutoMLError as error:
+            errors.append(error)
+
+    def starts_a_thread(trial: Any) -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    objective_call(starts_a_thread, [], "x")(starts_a_thread, trial_of(tmp_path))
+    assert "to another thread or process give the trial itself" in str(errors[0])
 
 
 def test_what_uses_a_trial_is_given_it_whatever_its_argument_is_called(tmp_path: Path) -> None:

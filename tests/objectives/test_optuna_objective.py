@@ -7,7 +7,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,13 @@ def run(
     spec: TrialSpec | None = None,
     verdicts: dict[int, Verdict] | None = None,
     direction: Direction = Direction.minimize,
+    **more: Any,
 ) -> Listener:
+    """`more`: fields of the plan."""
     target = ObjectiveConfig(ObjectiveKind.optuna, f"{HERE}:{function.__name__}")
     plan = make_plan(objective=target, metric="loss", direction=direction)
     listener = Listener(verdicts or {})
-    session = open_session(SessionSetup(plan))
+    session = open_session(SessionSetup(replace(plan, **more)))
     session.run(spec or make_spec(folder, number=7), HOST, listener, sweep)
     return listener
 
@@ -347,9 +349,9 @@ def test_it_is_optunas_trial_to_those_who_look(tmp_path: Path) -> None:
     [
         ("study.best_value", "decide by its own reports"),
         ("study._storage", 'automl.integrations.lightning.Report(trial, "val_loss")'),
-        ("study.stop", "study.n_trials and study.timeout_seconds"),
+        ("study.stop", "study.n_trials, study.timeout_seconds and study.stop_value"),
         ("storage", "in place of Optuna's callback"),
-        ("set_constraint", "raise optuna.TrialPruned"),
+        ("set_constraint", "study.constraints={seconds: 5}"),
         ("whatever", "has suggest_…, report, should_prune"),
     ],
 )
@@ -396,7 +398,42 @@ def returns_two(trial: optuna.Trial) -> object:
     return 0.5, 1.0
 
 
-def test_several_objectives_are_refused_and_no_other_trial_is_tried(tmp_path: Path) -> None:
+def returns_two_and_notes_a_third(trial: optuna.Trial) -> object:
+    trial.report(0.4, 0)
+    trial.set_user_attr("seconds", 3.5)
+    trial.set_user_attr("directions", [each.name for each in trial.study.directions])
+    return 0.5, True
+
+
+def test_several_values_are_those_of_the_metrics_and_a_user_attribute_is_limited(
+    tmp_path: Path,
+) -> None:
+    """The second value is a truth value, which Optuna takes for a number."""
+    listener = run(
+        returns_two_and_notes_a_third,
+        tmp_path,
+        Sweep(),
+        more_metrics=("score", "seconds"),
+        more_directions=(Direction.maximize,),
+    )
+    assert isinstance(listener.outcome, FinishedOutcome), listener.outcome
+    assert listener.outcome.values == {"loss": 0.5, "score": 1.0, "seconds": 3.5}
+    tags = {e.name: e.text for e in listener.events if isinstance(e, TrialTagged)}
+    assert tags == {"seconds": "3.5", "directions": "['MINIMIZE', 'MAXIMIZE']"}
+
+
+def notes_a_text(trial: optuna.Trial) -> object:
+    trial.set_user_attr("seconds", "long")
+    return 0.5
+
+
+def test_a_user_attribute_that_is_limited_is_a_number(tmp_path: Path) -> None:
+    ended = run(notes_a_text, tmp_path, Sweep(), more_metrics=("seconds",)).outcome
+    assert isinstance(ended, FailedOutcome)
+    assert "set_user_attr('seconds', 'long'): a str is no number; give a float." in ended.cause
+
+
+def test_a_value_too_many_is_refused_and_no_other_trial_is_tried(tmp_path: Path) -> None:
     one, two = (run(f, tmp_path, Sweep()).outcome for f in (returns_one, returns_two))
     assert isinstance(one, FinishedOutcome)
     assert isinstance(two, FailedOutcome)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+import types
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,6 +99,17 @@ def test_what_is_no_value_fails_the_trial_with_its_cause(
     outcome = failed(run(tmp_path, name))
     assert outcome.cause.startswith(cause)
     assert not outcome.hopeless
+
+
+def test_code_that_reports_to_ray_is_told_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ray.tune", "ray.train"):  # another test of this process may have imported them
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert "Ray" not in failed(run(tmp_path, "does_nothing")).cause
+    monkeypatch.setitem(sys.modules, "ray.tune", types.ModuleType("ray.tune"))
+    cause = failed(run(tmp_path, "does_nothing")).cause
+    assert cause.endswith("write automl.report({'val_loss': …}) in its place.")
 
 
 @pytest.mark.parametrize("returned", ONE_HALF, ids=repr)

@@ -40,7 +40,9 @@ def test_a_difference_between_returned_and_reported_values_is_in_the_outcome(
     direction: Direction,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        goal = StudyGoal("val_loss", direction, n_metrics=2, more_metrics=("ms",))
+        goal = StudyGoal(
+            "val_loss", direction, more_directions=(Direction.minimize,), more_metrics=("ms",)
+        )
         record = TrialReports(make_spec(Path(folder), {}), goal, Listener(), 60.0, Clock())
         for step, metrics in enumerate(reports):
             record.report(step, metrics, None, None)
@@ -77,6 +79,15 @@ def test_repeats_differ_by_their_means(tmp_path: Path) -> None:
     outcome = progress.outcome()
     assert isinstance(outcome, FinishedOutcome)
     assert (outcome.value, outcome.reported) == (0.7, {"val_loss": 0.3})
+
+
+def test_the_metrics_of_folds_count_with_the_mean_of_the_repeats() -> None:
+    progress = RepeatsProgress(3, 2, "val_loss")
+    progress.end(0, FinishedOutcome(6, 0.0, 0.9, metrics={"val_loss": 0.9, "val_auc": 0.5}))
+    progress.end(1, FinishedOutcome(7, 0.0, 0.5, metrics={"val_loss": 0.5, "val_error": 0.25}))
+    outcome = progress.outcome()
+    assert isinstance(outcome, FinishedOutcome)
+    assert outcome.metrics == {"val_loss": 0.7}
 
 
 def test_the_first_difference_of_a_study_is_told_once() -> None:

@@ -74,6 +74,9 @@ def read_page(folder: Path, name: str) -> Page:
     found = _DATA.search(html)
     data = json.loads(found[1]) if found else {"columns": [], "rows": []}
     rows = [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
+    for place, words in data.get("words", {}).items():
+        name = data["columns"][int(place)]
+        rows = [row | {name: None if row[name] is None else words[row[name]]} for row in rows]
     counted = _COUNTS.search(html)
     words = [part.split() for part in counted[1].split(", ")] if counted else []
     return Page({row["trial"]: row for row in rows}, {word: int(n) for n, word in words})

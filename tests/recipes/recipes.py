@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "recipes"
@@ -11,16 +10,13 @@ PROMPT = "$ "
 
 
 def recipe_files() -> list[Path]:
-    """A program or a notebook each; what else stands in the folder belongs to one of them."""
-    return sorted(path for path in FOLDER.iterdir() if path.suffix in (".py", ".ipynb"))
+    """A program each; what else stands in the folder belongs to one of them."""
+    return sorted(FOLDER.glob("*.py"))
 
 
 def says(recipe: Path) -> str:
-    """Its docstring; of a notebook its first cell."""
+    """Its docstring."""
     text = recipe.read_text("utf-8")
-    if recipe.suffix == ".ipynb":
-        first = json.loads(text)["cells"][0]
-        return "".join(first["source"]) if first["cell_type"] == "markdown" else ""
     # As it is written: a backslash at a line's end would be gone from the docstring's value.
     node = ast.parse(text).body[0]
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):

@@ -22,6 +22,7 @@ from automl.trial import (
     ModelsEvaluated,
     OutOfMemoryOutcome,
     PaceMeasured,
+    ParamsSuggested,
     PrunedOutcome,
     ReportWritten,
     RequestSource,
@@ -44,6 +45,7 @@ EVENTS: list[Event] = [
     TrialStarted(
         3, 1.5, params={"lr": 0.1, "n": 2, "kind": "ä", "on": True, "no": None}, device="cpu"
     ),
+    ParamsSuggested(3, 2.4, {"k": "b"}, {"k": {"choices": ["ä", 1]}, "x": {"low": 0, "log": True}}),
     MetricsReported(3, 2.5, step=4, metrics={"loss": 0.25, "big": math.inf}),
     TrialTagged(3, 2.6, name="data", text="ä: 3 rows"),
     ValuesLogged(
@@ -53,14 +55,22 @@ EVENTS: list[Event] = [
     MemoryPeakMeasured(3, 2.75, peak_bytes=2**40),
     MemoryPeakMeasured(3, 2.75, 2**40, 4, 2**39, 2**41, RequestSource.LEARNED),
     MemoryPeakMeasured(3, 2.75, 2**40, on_each_bytes=(2**40, 2**30)),
-    FinishedOutcome(3, 3.5, value=-0.5),
+    FinishedOutcome(3, 3.5, value=-0.5, metrics={"val_loss": -0.5}),
     PrunedOutcome(4, 3.5, step=2, value=1.0),
     InterruptedOutcome(5, 3.5, cause="killed", by_worker_death=True),
     FailedOutcome(6, 3.5, cause="ValueError: x", details="line\nline", hopeless=True),
     OutOfMemoryOutcome(7, 3.5, cause="no room"),
     TooLargeOutcome(8, 3.5, cause="does not fit", excess=0.25, at_least=True),
-    SweepStarted(0.5, "s", "u", {"a.b": "1"}, "# ä\nstudy: {}\n", {"objective.target": "1f"}, 2),
-    SweepEnded(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
+    SweepStarted(
+        *(0.5, "s", "u", {"a.b": "1"}, "# ä\nstudy: {}\n", {"objective.target": "1f"}, 2),
+        judged_rows="ab",
+        loading_seconds=0.25,
+    ),
+    SweepEnded(
+        *(9.5, True, {TrialState.FINISHED: 1, TrialState.PRUNED: 1}, 3, -0.5),
+        baseline={"majority": 0.5},
+        baseline_scores={"loss": 0.5},
+    ),
     PaceMeasured(10.5, DeviceKind.CPU, 1e9, 0.25, execution=3),
     ReportWritten(10.7),
     StudyEdited(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from automl.record.device_time import DeviceTime
-from automl.report.findings import device_seconds
-from automl.report.study_data import read_study_data
+from automl.report_page.findings import device_seconds
+from automl.report_page.study_data import read_study_data
 from automl.trial import (
     FailedOutcome,
     FinishedOutcome,

@@ -247,6 +247,17 @@ def test_a_value_that_was_returned_compares_with_no_report() -> None:
     assert record_from_events([]).best() is None
 
 
+def test_the_metrics_of_a_trials_end_are_those_of_its_value() -> None:
+    reports = [MetricsReported(0, 2.0, 0, {"val_loss": 0.1, "val_error": 0.2, "val_auc": 0.9})]
+    settings = {"study.metric": "val_loss"}
+    began: list[Event] = [SweepStarted(0.0, "s", "u", settings), start(0), *reports]
+    by_report = record_from_events([*began, FinishedOutcome(0, 3.0, 0.1)])
+    assert by_report.trials[0].best_metrics["val_error"] == 0.2
+    ended = FinishedOutcome(0, 3.0, 0.15, metrics={"val_loss": 0.15, "val_error": 0.25})
+    at_end = record_from_events([*began, ended])
+    assert at_end.trials[0].best_metrics == {"val_loss": 0.15, "val_error": 0.25}
+
+
 # --- read from a folder ---------------------------------------------------------------------------
 
 
@@ -349,3 +360,18 @@ def test_a_strangers_line_of_other_types_is_left_out(
         log.write(json.dumps(fields) + "\n")
     assert read_study(study) == before
     assert "is no event and is left out" in caplog.text
+
+
+def test_trials_from_before_the_first_sweep_are_judged_by_its_metric() -> None:
+    """A study that began with one of Optuna's has the events of those trials first."""
+    values = enumerate([0.1, 0.9, 0.5])
+    record = record_from_events(
+        [
+            TrialStarted(0, 1.0, {"x": 1.0}, "Optuna"),
+            *(MetricsReported(0, 2.0, step, {"accuracy": value}) for step, value in values),
+            FinishedOutcome(0, 2.0, 0.9),
+            sweep(3.0, **{"study.metric": "accuracy", "study.direction": "maximize"}),
+        ]
+    )
+    trial = record.trials[0]
+    assert (trial.best_step, trial.best_value, trial.n_reports) == (1, 0.9, 3)

@@ -14,6 +14,7 @@ from automl.trial import (
     MemoryPeakMeasured,
     MetricsReported,
     Params,
+    ParamValue,
     PrunedOutcome,
     SweepStarted,
     TrialStarted,
@@ -46,6 +47,36 @@ def good_lr(params: Params) -> float:
     lr = params["lr"]
     assert isinstance(lr, float)
     return 0.1 + (math.log10(lr) + 2) ** 2
+
+
+FAMILIES = {
+    "boosting": ("learning_rate", "l2_regularization", "max_features", "subsample", "min_rows"),
+    "trees": ("depth", "leaf"),
+    "mlp": ("lr", "width"),
+}
+"""The params that only trials of a family have; their names begin with it."""
+
+
+def searched_families(n_trials: int, name: str = "n") -> Iterable[Event]:
+    """Yield the events of trials of several families, with params of their own, of two params with
+    a dotted name, and of one called `name`. Those of `mlp` take three times as long."""
+    draw = random.Random(1)
+    for number in range(n_trials):
+        family = draw.choice([*FAMILIES])
+        params: dict[str, ParamValue] = {
+            "family": family,
+            "optimizer.name": draw.choice(["adam", "sgd"]),
+            "optimizer.weight_decay": 10 ** draw.uniform(-6, -2),
+            name: draw.randint(1, 9),
+        }
+        params |= {f"{family}_{own}": draw.uniform(0, 1) for own in FAMILIES[family]}
+        value, pace = draw.uniform(0.1, 1), 1.5 if family == "mlp" else 0.5
+        begun = BEGUN + 10 * number
+        yield TrialStarted(number, begun, params, "cpu")
+        for step in range(6):
+            metrics = {"val_loss": value + 1 / (step + 1)}
+            yield MetricsReported(number, begun + (step + 1) * pace, step, metrics)
+        yield FinishedOutcome(number, begun + 6 * pace, value)
 
 
 def searched(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from automl.report.comparison import (
+from automl.report_page.comparison import (
     comparison_page,
     comparison_rows,
     setting_rows,
     split_comparable,
 )
-from automl.report.study_data import StudyData, read_study_data
+from automl.report_page.study_data import StudyData, read_study_data
 from automl.trial import Event, FinishedOutcome, ModelsEvaluated, RowsKind, ScoreInterval
 from tests.report.studies import BEGUN, SETTINGS, searched, write_study
 from tests.report.test_page import Page
@@ -22,6 +22,13 @@ def study(
 ) -> StudyData:
     own = {**SETTINGS, **{key.replace("_of_", "."): value for key, value in settings.items()}}
     return read_study_data(write_study(folder / name, [*searched(n_trials), *events], own))
+
+
+def judged_by(digest: str, data: StudyData) -> StudyData:
+    """The study, whose trials are judged by the rows of this digest."""
+    sweep = data.record.sweeps[-1]
+    begun = replace(sweep, start=replace(sweep.start, judged_rows=digest))
+    return replace(data, record=replace(data.record, sweeps=(begun,)))
 
 
 def scored(low: float, high: float) -> tuple[Event, ...]:
@@ -80,3 +87,29 @@ def test_studies_that_do_not_compare_are_left_out_and_said(tmp_path: Path) -> No
 def test_without_any_result_the_page_says_so(tmp_path: Path) -> None:
     empty = [read_study_data(write_study(tmp_path / name, [])) for name in ("a", "b")]
     assert "No study has a trial with a value yet" in Page(comparison_page(empty)).text
+
+
+def test_nothing_is_declared_best_of_studies_of_different_rows(tmp_path: Path) -> None:
+    studies = [
+        study(tmp_path, "small", 9, data_of_path="a.csv"),
+        study(tmp_path, "large", 9, data_of_path="b.csv"),
+    ]
+    text = Page(comparison_page(studies)).text
+    assert "by different rows (data.path), so their values do not compare, and none is the" in text
+    assert "has the best" not in text
+    same = [judged_by("ab", data) for data in studies]
+    assert "small has the best val_loss" in Page(comparison_page(same)).text, "a copy of a file"
+    other = [judged_by("ab", studies[0]), judged_by("cd", studies[1])]
+    assert "by different rows" in Page(comparison_page(other)).text
+    scores = [
+        study(tmp_path, "c", 9, scored(0.1, 0.2), data_of_path="a.csv"),
+        study(tmp_path, "d", 9, scored(0.3, 0.4), data_of_path="b.csv"),
+    ]
+    assert "more than chance" in Page(comparison_page(scores)).text, "by the same unseen rows"
+
+
+def test_each_line_has_the_name_and_the_colour_of_its_study(tmp_path: Path) -> None:
+    page = Page(comparison_page([study(tmp_path, "a", 9), study(tmp_path, "b", 12)]))
+    for colour in ("s0", "s1"):
+        assert page.has("span", **{"class": f"key line {colour}"})
+        assert page.has("path", **{"class": f"study {colour}"})

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from automl.report.findings import (
+from automl.report_page.findings import (
     device_seconds,
     importances,
+    range_edges,
     rung_agreements,
     search_gain,
 )
-from automl.report.front_section import front_volumes
-from automl.report.study_data import TrialExecution, read_study_data
-from automl.report.work_sections import whole_percents
+from automl.report_page.front_section import front_volumes
+from automl.report_page.param_sections import path_section
+from automl.report_page.study_data import TrialExecution, read_study_data
+from automl.report_page.work_sections import whole_percents
 from automl.running.features.report_page import make_report
 from automl.search.gain_forecast import expected_gain
 from automl.trial import (
@@ -27,6 +30,7 @@ from automl.trial import (
     MetricsReported,
     OutOfMemoryOutcome,
     Params,
+    ParamsSuggested,
     TrialStarted,
 )
 from tests.report.studies import BEGUN, searched, write_study
@@ -173,6 +177,29 @@ def test_the_cost_names_every_state_that_has_a_share(tmp_path: Path) -> None:
     assert "50% for finished trials, 33% for failed ones, 17% for interrupted ones." in page
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [(0.0, "no change brings a better value."), (1.0, "x = 0.49 brings most: from ")],
+)
+def test_the_way_to_the_knee_of_a_front_is_told_by_one_metric_and_says_so(
+    tmp_path: Path, first: float, told: str
+) -> None:
+    events: list[Event] = []
+    for number, x in enumerate([first, *(n / 50 for n in range(51)), 0.49]):
+        loss, seconds = x * x, (1 - x) ** 2 if x != 0.49 else 0.2
+        values = {"val_loss": loss, "seconds": seconds}
+        events.append(TrialStarted(number, BEGUN, {"x": x}, "cpu"))
+        events.append(FinishedOutcome(number, BEGUN + 1, loss, values=values))
+    settings = {"study.metric": "val_loss, seconds", "study.direction": "minimize, minimize"}
+    section = path_section(read_study_data(write_study(tmp_path / "any", events, settings)))
+    assert section is not None
+    way = f"From the first trial's params to those of trial 52, the knee of the front, {told}"
+    assert section.sentences[0].startswith(way)
+    assert section.sentences[0].endswith(
+        "Only val_loss is told here; what a change brings by seconds may make up for a loss."
+    )
+
+
 def test_the_volume_of_the_front_grows_to_its_part_of_the_box(tmp_path: Path) -> None:
     points = [(1.0, 0.0), (0.0, 1.0), (0.9, 0.9), (0.5, 0.5)]
     events: list[Event] = []
@@ -188,3 +215,55 @@ def test_the_volume_of_the_front_grows_to_its_part_of_the_box(tmp_path: Path) ->
     assert volumes is not None
     assert [i for i, _ in volumes] == [1, 2, 3, 4]
     assert [volume for _, volume in volumes] == pytest.approx([0, 0, 0.01, 0.25], abs=1e-6)
+
+
+LR = {"low": 1e-4, "high": 1e-1, "log": True, "step": None}
+
+
+@pytest.mark.parametrize(
+    ("last", "low", "is_declared"),
+    [(LR, 1e-4, True), ({**LR, "low": 1e-5}, 1e-5, False)],
+    ids=["alike", "varies"],
+)
+def test_the_scale_of_a_param_is_that_with_which_the_objective_asked_for_it(
+    tmp_path: Path, last: Mapping[str, object], low: float, *, is_declared: bool
+) -> None:
+    events: list[Event] = []
+    for number, (lr, entry) in enumerate([(0.01, LR), (0.02, LR), (0.05, last)]):
+        events.append(TrialStarted(number, BEGUN, {}, "cpu"))
+        events.append(ParamsSuggested(number, BEGUN, {"lr": lr}, {"lr": entry}))
+        events.append(FinishedOutcome(number, BEGUN + 1, 1.0 - lr))
+    settings = {"study.metric": "val_loss"}
+    data = read_study_data(write_study(tmp_path / "any", events, settings))
+    (scale,) = data.scales.values()
+    assert (scale.categories, scale.low, scale.high, scale.is_log) == ((), low, 0.1, True)
+    assert scale.is_declared is is_declared, "only a range that is the same for all has an end"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "best", "override"),
+    [
+        (0.0, 0.5, 0.0, None),  # a dropout, which has no values below 0
+        (0.0, 0.5, 0.5, "space.x.high=0.75"),
+        (0.2, 0.9, 0.9, "space.x.high=1"),
+        (0.2, 1.0, 1.0, None),
+        (0.1, 0.5, 0.1, "space.x.low=0"),
+        (-1.0, 1.0, -1.0, "space.x.low=-2"),
+        (2, 8, 8, "space.x.high=11"),
+        (2, 8, 2, "space.x.low=1"),
+        (0, 8, 0, None),
+    ],
+)
+def test_a_range_is_widened_to_where_values_may_be(
+    tmp_path: Path, low: float, high: float, best: float, override: str | None
+) -> None:
+    settings = {"study.metric": "val_loss", "space.x.low": str(low), "space.x.high": str(high)}
+    middle = type(low)((low + high) / 2)
+    events: list[Event] = []
+    for number, (x, value) in enumerate(((best, 0.5), (middle, 0.9))):
+        events.append(TrialStarted(number, BEGUN, {"x": x}, "cpu"))
+        events.append(FinishedOutcome(number, BEGUN + 1, value))
+    data = read_study_data(write_study(tmp_path / "any", events, settings))
+    found = data.record.best()
+    assert found is not None
+    assert [edge.override for edge in range_edges(data, found)] == ([override] if override else [])

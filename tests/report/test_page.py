@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from automl.report.fragment import summary_fragment
-from automl.report.study_data import read_study_data
+from automl.report_page.fragment import summary_fragment
+from automl.report_page.study_data import read_study_data
 from automl.running.features.report_page import make_report
 from automl.trial import (
     EnsembleBuilt,
@@ -113,6 +113,26 @@ def lead(directory: Path) -> str:
     return text.split('class="lead">', 1)[1].split("</p>", 1)[0].replace("&#39;", "'")
 
 
+def test_what_is_done_is_no_next_step(tmp_path: Path) -> None:
+    settings = {"study.metric": "val_loss", "objective.kind": "builtin"}
+    study = write_study(tmp_path / "wine", finished([0.8]), settings)
+    assert {"automl refit", "automl export"} <= _next_commands(study)
+    (study / "refit.pt").touch()
+    assert {"automl refit", "automl export"} & _next_commands(study) == {"automl export"}
+    (study / "release.json").write_text('{"export": {}}')
+    assert not {"automl refit", "automl export"} & _next_commands(study)
+    (study / "release.json").write_text('{"evaluate": {}}')  # it stopped before
+    (study / "exports").mkdir()
+    assert not {"automl refit", "automl export"} & _next_commands(study)
+    assert "automl evaluate" in _next_commands(study)
+
+
+def _next_commands(study: Path) -> set[str]:
+    """Return the first words of the commands that the page names at its end."""
+    text = page_of(study).text
+    return {f"automl {word}" for word in re.findall(r"python -m automl (\w+)", text)}
+
+
 def test_the_verdict_begins_with_the_model_that_a_table_gives(tmp_path: Path) -> None:
     built = EnsembleBuilt(BEGUN + 9, 4898, {1: 0.6, 0: 0.4}, {"loss": 0.7508, "error": 0.3})
     study = write_study(tmp_path / "wine", [*finished([0.81, 0.8003]), built])
@@ -169,6 +189,30 @@ def test_a_fragment_follows_the_theme_of_the_notebook(tmp_path: Path) -> None:
     dark = style.split('[data-jp-theme-light="false"] &, .vscode-dark & {')[1].split("}")[0]
     assert "--back: #14181f" in dark
     assert "color-scheme: dark" in dark
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (0.5, "A trial's value is its best report."),
+        (0.502, "A trial's value is its best report, within 1%."),
+        (0.6, "The value of 1 of the 1 finished ones was returned or told, and is more than 1%"),
+        (0.503, "was made of several trainings or models at the trial's end, and is none of their"),
+    ],
+)
+def test_a_value_beside_the_best_report_is_told_by_how_much(
+    tmp_path: Path, value: float, sentence: str
+) -> None:
+    events = [
+        TrialStarted(0, BEGUN + 1, {"lr": 0.1}, "cpu"),
+        MetricsReported(0, BEGUN + 2, 0, {"val_loss": 0.7}),
+        MetricsReported(0, BEGUN + 3, 1, {"val_loss": 0.5}),
+        FinishedOutcome(
+            *(0, BEGUN + 4, value, (0.5, 0.506) if value == 0.503 else ()),
+            reported={"val_loss": 0.5} if value > 0.55 else {},
+        ),
+    ]
+    assert sentence in page_of(write_study(tmp_path / "any", events)).text
 
 
 def test_a_page_says_what_is_best_what_matters_and_whether_more_would_help(tmp_path: Path) -> None:
@@ -286,6 +330,17 @@ def test_a_range_whose_best_value_lies_at_its_edge_is_named_with_the_wider_one(
     )
     assert "The best lr lies at the edge of its range: space.lr.high=1 would look" in page.text
     assert "The best lr lies at the upper end of its range (0.1)" in page.text
+    assert re.search(r"python -m automl edit any \S+ space\.lr\.high=1 n_trials=40", page.text)
+
+
+def test_a_study_called_from_python_goes_on_by_the_same_call(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "objective.kind": "called"}
+    trials = searched(40, lambda p: 1.1 - 5 * float(str(p["lr"])))
+    page = page_of(write_study(tmp_path / "any", trials, settings))
+    assert "try morethe same call with name='any', n_trials=40" in page.text
+    assert "go on with: the same call with name='any'" in page.text
+    assert "resume any" not in page.text
+    assert "edit any" not in page.text
 
 
 def test_a_page_of_a_stranger_runs_nothing_of_his(tmp_path: Path) -> None:
@@ -305,6 +360,21 @@ def test_a_page_says_for_what_trials_waited(tmp_path: Path) -> None:
     page = page_of(write_study(tmp_path / "any", [*searched(10), *waits]))
     assert "longest (12 s): 9.0 GiB asked, 0.5 GiB room" in page.text
     assert page.has("svg", **{"aria-label": "waits for memory or devices"})
+
+
+def test_a_page_of_many_trials_says_that_it_draws_some(tmp_path: Path) -> None:
+    page = page_of(write_study(tmp_path / "any", searched(801)))
+    assert "267 of 801 are drawn, evenly over the ranking." in page.text
+    assert "The reports of the best 300 of 801 trials" in page.text
+    lines = [
+        a for tag, a in page.elements if tag == "path" and (a["class"] or "").startswith("line ")
+    ]
+    assert len(lines) == 267
+
+
+def test_a_page_of_300_trials_is_small(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "any", searched(300))
+    assert make_report(study).stat().st_size < 200_000
 
 
 def test_no_name_turns_the_page_around(tmp_path: Path) -> None:

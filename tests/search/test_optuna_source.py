@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import optuna
 import pytest
@@ -18,16 +21,25 @@ from automl.config import StudyConfig
 from automl.errors import ConfigError
 from automl.record.event_log import EventLog
 from automl.record.studies import read_study
-from automl.running.opening.recovery import IMPORTED_DEVICE, restore_lost_events
+from automl.running.opening.recovery import restore_lost_events
 from automl.search.optuna_address import parse_optuna_source
 from automl.search.optuna_source import OptunaStudy, read_optuna_study
 from automl.search.search_space import parse_space
 from automl.search.storage import IMPORTED
 from automl.search.study import Study
 from automl.search.study_identity import StudyRules
-from automl.trial import Direction, FinishedOutcome, TrialState
+from automl.trial import (
+    IMPORTED_DEVICE,
+    Direction,
+    FinishedOutcome,
+    Params,
+    PrunedOutcome,
+    TrialState,
+)
+from tests.postgres import database, postgres
 from tests.search.conftest import Studies, ask, finish
 
+__all__ = ["database", "postgres"]  # fixtures
 STORED = Path(__file__).parent / "stored_optuna"
 SPACE = {
     "lr": {"low": 1e-4, "high": 1e-1, "log": True, "step": None},
@@ -123,11 +135,11 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
         yield opened
 
 
-def begin(studies: Studies, source: OptunaStudy | None) -> Study:
+def begin(studies: Studies, source: OptunaStudy | None, enqueue: Sequence[Params] = ()) -> Study:
     rules = studies.rules(entries=SPACE)
     read_imported = None if source is None else lambda: source
     return Study.open(
-        StudyConfig(name="toy"),
+        StudyConfig(name="toy", enqueue=[dict(params) for params in enqueue]),
         StudyRules(**{**vars(rules), "read_imported": read_imported}),
         studies.directory / "ours",
     )
@@ -154,11 +166,46 @@ def test_its_trials_are_trials_of_the_study_which_goes_on(
     for theirs in source.trials[:12]:
         ours = record.trials[theirs.number]
         assert (ours.params, ours.device) == (theirs.params, IMPORTED_DEVICE)
+        assert ours.kind is None, "it ran on no device of this study"
         assert ours.tags == theirs.user_attrs
         values = {step: m["val_loss"] for step, m in (ours.reports or {}).items()}
         assert values == theirs.intermediate_values
         if isinstance(ours.outcome, FinishedOutcome):
             assert ours.outcome.value == theirs.value
+
+
+def pruned_study(direction: Literal["minimize", "maximize"], folder: Path) -> OptunaStudy:
+    """A study with one pruned trial, whose last report is neither the best nor the worst."""
+    made = optuna.create_study(
+        study_name="old", storage=f"sqlite:///{folder}/old.db", direction=direction
+    )
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("lr", 1e-4, 1)
+        for step, value in enumerate((0.3, 0.1, 0.5, 0.2)):
+            trial.report(value, step)
+        raise optuna.TrialPruned
+
+    made.optimize(objective, n_trials=1)
+    return read(f"{folder}/old.db")
+
+
+@pytest.mark.parametrize(("direction", "best"), [("minimize", 0.1), ("maximize", 0.5)])
+def test_a_pruned_trial_has_its_best_report_as_its_value(
+    direction: Literal["minimize", "maximize"], best: float, tmp_path: Path
+) -> None:
+    assert pruned_study(direction, tmp_path).trials[0].value == best
+
+
+def test_a_pruned_trial_keeps_its_value_in_our_study(
+    studies: Studies, log: EventLog, tmp_path: Path
+) -> None:
+    study = begin(studies, pruned_study("minimize", tmp_path))
+    restore_lost_events(study, log)
+    study.close()
+    outcome = read_study(tmp_path / "ours").trials[0].outcome
+    assert isinstance(outcome, PrunedOutcome)
+    assert outcome.value == 0.1
 
 
 def test_a_kill_while_they_are_copied_costs_none_and_doubles_none(
@@ -190,3 +237,61 @@ def test_a_study_of_other_metrics_is_refused_with_the_words_that_fit(
     source = read(f"{store('3.1.1', tmp_path)}:front")
     with pytest.raises(ConfigError, match=r"metric=\[value_0,value_1\] direction=\[minimize,max"):
         begin(studies, source)
+
+
+def test_points_to_try_first_are_refused_with_the_way_to_add_them(
+    studies: Studies, log: EventLog, tmp_path: Path
+) -> None:
+    source = read(f"{store('3.1.1', tmp_path)}:prices")
+    with pytest.raises(ConfigError, match=r"study\.enqueue: .* add the points once the study is"):
+        begin(studies, source, [{"lr": 0.01, "depth": 4, "optimizer": "adam"}])
+
+
+def test_a_study_in_postgresql_is_read(database: str) -> None:
+    head, _, options = database.partition("?")
+    url = f"{head.replace('postgresql://', 'postgresql+psycopg://')}?{options}"
+    storage = optuna.storages.RDBStorage(url)
+    made = optuna.create_study(study_name="prices", storage=storage, direction="maximize")
+    made.optimize(lambda trial: trial.suggest_float("lr", 1e-4, 1, log=True), n_trials=3)
+    trials = tuple(made.trials)
+    storage.remove_session()
+    storage.engine.dispose()
+    study = read(f"{head}:prices?{options}")
+    assert (study.directions, study.counts) == ((Direction.maximize,), "3 complete")
+    assert study.trials == trials
+    with pytest.raises(ConfigError, match=r"there is no study of this name; studies: prices"):
+        read(f"{head}:nix?{options}")
+
+
+def test_the_trials_of_an_optuna_study_are_ranked(tmp_path: Path) -> None:
+    file = store("sqlite", tmp_path)
+    study = read(f"{file}:prices")
+    ranking = study.ranking()
+    values = [value for _, value in ranking]
+    assert (len(values), values) == (10, sorted(values))
+    assert ranking[0][0] == dict(min(study.trials, key=lambda t: t.value or 1e9).params)
+    assert read(f"{file}:front").ranking() == []
+
+
+def test_constraints_are_named_as_not_taken(tmp_path: Path) -> None:
+    made = optuna.create_study(study_name="limited", storage=f"sqlite:///{tmp_path}/old.db")
+    for excess in (-1.0, 1.0):
+        trial = made.ask()
+        trial.set_constraint("seconds", excess)
+        made.tell(trial, 1.0)
+    made.tell(made.ask(), 2.0)
+    assert read(f"{tmp_path}/old.db").n_constrained == 2
+
+
+def test_a_study_is_read_once_for_two_readers_and_not_kept(tmp_path: Path) -> None:
+    file = store("sqlite", tmp_path)
+    first = read(f"{file}:prices")
+    kept = weakref.ref(first)
+    assert read(f"{file}:prices") is first
+    del first
+    gc.collect()
+    assert kept() is None
+    again = read(f"{file}:prices")
+    other = read(f"{file}:front")
+    assert read(f"{file}:prices") is not again, "only the last one waits for its second reader"
+    assert read(f"{file}:front") is not other

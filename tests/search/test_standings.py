@@ -65,6 +65,28 @@ def best(table: StudyStandings) -> int | None:
     return None if found is None else found.number
 
 
+@pytest.mark.parametrize("direction", Direction)
+def test_a_running_trial_leads_once_values_are_known_to_be_best_reports(
+    direction: Direction,
+) -> None:
+    sign = 1.0 if direction is Direction.minimize else -1.0
+    table = stand((FINISHED, 0.5 * sign, [0.5 * sign]), direction=direction)
+    table.record(running := table.start({}), 0, 0.3 * sign)
+    table.record(table.start({}), 0, math.nan)
+    assert table.leader() == (running, 0.3 * sign)
+    table.record(running, 1, 0.9 * sign)
+    assert table.leader() == (running, 0.3 * sign), "its best report counts"
+
+
+def test_a_report_leads_nothing_where_values_are_returned_or_none_has_finished() -> None:
+    returned = stand((FINISHED, 0.5, [0.1]))
+    nothing = stand((PRUNED, 0.2, [0.2]))
+    for table in (returned, nothing):
+        table.record(table.start({}), 0, 0.1)
+    assert returned.leader() == (0, 0.5)
+    assert nothing.leader() is None
+
+
 def test_the_best_report_wins_whether_its_trial_was_pruned_or_not() -> None:
     trials = [(FINISHED, 0.5, [0.9, 0.5, 0.6]), (PRUNED, 0.2, [0.2]), (FINISHED, 0.3, [0.3])]
     assert order(table := stand(*trials)) == [1, 2, 0]

@@ -14,16 +14,19 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from automl.errors import ConfigError
+from automl.search.earlier_trials import collect_earlier
 from automl.search.samplers.cmaes import CMAES
 from automl.search.samplers.grid import GridSampler
 from automl.search.samplers.qmc import QMC
 from automl.search.samplers.random import IndependentSampler
 from automl.search.samplers.sampler import Sampler, SamplerInputs
 from automl.search.samplers.tpe import TPE
+from automl.search.search_space import EnqueuedPoint, parse_space
 from automl.search.study import AskedTrial, Study
 from automl.trial import (
     FinishedOutcome,
     ParamQuestion,
+    Params,
     ParamsNotSuggested,
     ParamValue,
     PrunedOutcome,
@@ -304,8 +307,101 @@ def test_enqueued_params_are_given_where_they_are_asked_for(asking: Asking) -> N
     assert suggest(study, ask(study).number, ALL)["depth"] == 5
     assert study.suggester is not None
     assert study.suggester.differences() == [
-        "study.enqueue[0].kind=rmsprop is not tried: the objective asks for one of sgd, adam"
+        f"trial 0 was to try kind=rmsprop, and the objective asks for one of sgd, adam: "
+        f"it has {given['kind']}"
     ]
+
+
+def test_a_point_of_a_user_is_the_next_trial_and_the_rest_is_drawn(asking: Asking) -> None:
+    study = asking.open()
+    run(study, 1)
+    (asked,) = study.enqueue([EnqueuedPoint({"kind": "adam", "scale": 1}, "first")])
+    with pytest.raises(ConfigError, match=r"params\.lr=1: must be numbers log:1e-05\.\.0\.1"):
+        study.enqueue([EnqueuedPoint({"lr": 1}, "second")])
+    given = suggest(study, asked.number, {**ALL, "scale": {"low": 0.5, "high": 2.0}})
+    assert (asked.number, given["kind"], given["scale"]) == (1, "adam", 1.0)
+    assert isinstance(given["scale"], float)
+    assert given["depth"] in range(1, 9)
+    assert [*study.params(asked.number)] == [*ALL, "scale"], "in the order in which it asked"
+
+
+@pytest.mark.parametrize("n_before", [1, 4], ids=["unknown", "known"])
+@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "database"])
+def test_a_point_is_tried_whole_after_a_kill_too(
+    asking: Asking, tmp_path: Path, storage: str | None, n_before: int
+) -> None:
+    settings = {} if storage is None else {"storage": storage.format(tmp_path)}
+    study = asking.open(**settings)
+    run(study, n_before)
+    (asked,) = study.enqueue([EnqueuedPoint({"depth": 7, "kind": "adam", "warmup": 3}, "first")])
+    assert suggest(study, asked.number, {"kind": KIND}) == {"kind": "adam"}
+    study.close()
+    again = asking.open(**settings)
+    warmup = {"warmup": {"low": 0, "high": 5}}
+    given = suggest(again, asked.number, {**ALL, **warmup})
+    assert (given["depth"], given["kind"], given["warmup"]) == (7, "adam", 3)
+    end(again, asked.number)
+
+
+def test_a_param_of_a_point_that_the_objective_never_asks_for_is_told(asking: Asking) -> None:
+    study = asking.open()
+    run(study, 4)
+    (asked,) = study.enqueue([EnqueuedPoint({"learning_rate": 0.1}, "first")])
+    suggest(study, asked.number, ALL)
+    study.not_suggested(ParamsNotSuggested(asked.number, ("learning_rate",)))
+    end(study, asked.number)
+    assert study.suggester is not None
+    assert list(study.suggester.differences()) == [
+        f"trial {asked.number} was to try learning_rate=0.1, and does not ask for it"
+    ]
+    assert study.params(asked.number).keys() == ALL.keys()
+    assert asking.reopen(study).params(asked.number).keys() == ALL.keys()
+
+
+def test_points_of_users_leave_those_of_the_config_in_their_order(asking: Asking) -> None:
+    study = asking.open(enqueue=[{"depth": 2}, {"depth": 3}])
+    suggest(study, ask(study).number, ALL)
+    (asked,) = study.enqueue([EnqueuedPoint({"lr": 0.01}, "first")])
+    assert suggest(study, asked.number, ALL)["lr"] == 0.01
+    assert suggest(study, ask(study).number, ALL)["depth"] == 3
+
+
+def test_a_point_outside_a_range_goes_to_its_nearest_end(asking: Asking) -> None:
+    study = asking.open(enqueue=[{"depth": 99}] * 5)
+    begun = run(study, 5)
+    assert [study.params(trial.number)["depth"] for trial in begun] == [8] * 5
+    assert study.suggester is not None
+    lines = study.suggester.differences()
+    assert lines[0].endswith("depth=99, and the objective asks for whole numbers 1..8: it has 8")
+    assert lines[4].endswith("1..8: it has 8"), "where the range is known before, too"
+
+
+def test_no_value_outside_is_forced_upon_an_objective(asking: Asking) -> None:
+    study = asking.open()
+    with pytest.raises(ConfigError, match=r"^outside=true: the objective gives each range itself"):
+        study.enqueue([EnqueuedPoint({"lr": 3.0}, "first", may_be_outside=True)])
+
+
+def test_the_best_of_an_earlier_study_is_tried_first_and_teaches_the_sampler(
+    asking: Asking,
+) -> None:
+    ranked: list[tuple[Params, float | None]] = [
+        ({"lr": 0.01, "depth": 3, "kind": "adam", "gone": 1}, 0.1),
+        ({"lr": 0.011, "depth": 3, "kind": "adam", "gone": 1}, 0.2),
+        ({"lr": 1e-5, "depth": 8, "kind": "sgd", "gone": 2}, 0.9),
+    ]
+    earlier = collect_earlier([ranked], parse_space({}), 0, asks_for_params=True)
+    assert [point["lr"] for point in earlier.points] == [0.01, 1e-5], "no two near each other"
+    study = asking.open(sampler=TPE(), earlier=earlier)
+    first = suggest(study, ask(study).number, ALL)
+    assert (first["lr"], first["depth"], first["kind"]) == (0.01, 3, "adam")
+    end(study, 0)
+    run(study, 2)
+    seen = study._open_for_sampler(optuna.samplers.RandomSampler()).trials
+    assert [trial.number for trial in seen] == [0, 1, 2], "the space is not known yet"
+    ask(study)
+    seen = study._open_for_sampler(optuna.samplers.RandomSampler()).trials
+    assert [trial.params.get("lr") for trial in seen if trial.number < 0] == [1e-5, 0.011, 0.01]
 
 
 def test_what_is_enqueued_must_fit_the_space_where_that_is_written(asking: Asking) -> None:

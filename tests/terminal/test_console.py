@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from automl.terminal.console import CommandConsole
+from automl.terminal.console import CommandConsole, open_console
 
 NAME = "n" * 60
 ROWS = [(NAME, "[b]1[/b]"), ("b", "2 of many")]
@@ -37,3 +37,15 @@ def test_no_name_turns_the_line_around() -> None:
     console.table(["name", "value"], [["a\u200fb", "1"]])
     assert written.getvalue().split("\n")[0] == "trial of �evil� and �[2J"
     assert "a�b" in written.getvalue()
+
+
+def test_nothing_is_redrawn_in_the_terminal_of_a_notebooks_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    assert open_console().is_terminal
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    assert not open_console().is_terminal

@@ -14,7 +14,7 @@ from automl.record.study_record import record_from_events
 from automl.record.texts import redact_settings, redact_text
 from automl.tracking.view.run_update import RunUpdate, StudyRef, clean_key, clean_params, clean_tags
 from automl.tracking.view.shared_view import shared_view_tag
-from automl.tracking.view.study_run import StudyRun, front_trial_update
+from automl.tracking.view.study_run import StudyRun, front_trial_update, study_note
 from automl.tracking.view.trial_run import TrialRun
 from automl.trial import (
     CheckpointKind,
@@ -241,6 +241,8 @@ def test_a_study_begins_with_a_note_of_what_it_is_about() -> None:
     update = study_told(sweep_started(**settings, **space, **odd))
     note = update.birth_tags["mlflow.note.content"]
     assert note.startswith("Study of automl: maximizes `acc`, data disc. All settings:")
+    own = settings | {"objective.kind": "python", "objective.target": "a:b"}
+    assert "maximizes `acc`, objective a:b. All settings:" in study_note(own), "it has no data"
     rows = [line for line in note.splitlines() if line.startswith("|")][2:]
     assert rows == ["| b | 32, 64 |", "| lr | 0.1..1.0 |", "| net.depth | 2..9 |"]
     assert update.params == {}

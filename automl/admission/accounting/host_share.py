@@ -103,7 +103,7 @@ def reserve_host_for_gpus(
     in_threads: bool,
 ) -> HostReserve:
     """Return a core for each trial on a GPU, and for each GPU, and the memory that their processes
-    will still take.
+    will still take, or have taken since the reading.
 
     A GPU that belongs to another sweep gets nothing. GPUs without a trial get no memory while
     nothing of ours runs: a machine that is too small for all of them still serves trials that can
@@ -116,9 +116,14 @@ def reserve_host_for_gpus(
     if in_threads:
         return HostReserve(n_cores)
     held, most_bytes = reading.held_after_on(host_device_of(node)), gpu_process_bytes(ledger)
-    present_bytes = (max((held.get(p, 0) for p in idle.get((d,), ())), default=0) for d in free)
-    unused_bytes = sum(max(0, most_bytes - size) for size in present_bytes)
-    return HostReserve(n_cores, share.coming_bytes + unused_bytes)
+    size_bytes = share.coming_bytes
+    for device in gpus:
+        sizes = [held.get(process, 0) for process in idle.get((device,), ())]
+        if n_unseen := sizes.count(0):  # the reading is older than what they hold
+            size_bytes += n_unseen * most_bytes
+        elif device in free:
+            size_bytes += max(0, most_bytes - max(sizes, default=0))
+    return HostReserve(n_cores, size_bytes)
 
 
 def max_cpu_trials(n_cores: int, kept: HostReserve, share: HostShare) -> int:

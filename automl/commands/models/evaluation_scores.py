@@ -21,6 +21,7 @@ from automl.commands.models.which_model import (
 )
 from automl.config import Config, DataKind
 from automl.config.command_arguments import ALL_ROWS, TRAIN_ROWS
+from automl.config.metrics import JUDGED_PREFIX
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.data.scoring.evaluation import (
     N_RESAMPLES,
@@ -29,12 +30,12 @@ from automl.data.scoring.evaluation import (
     open_evaluation,
     score_predictions,
 )
-from automl.data.scoring.label_thresholds import held_out_thresholds, label_probabilities
+from automl.data.scoring.label_thresholds import THRESHOLD_METRICS, LabelThresholds
 from automl.data.scoring.metrics import Floats, Threshold
 from automl.errors import ConfigError
 from automl.models.model_file import RefitFacts
 from automl.objectives.model_scoring import outputs_on_part
-from automl.objectives.training_plan import TrainingPlan
+from automl.objectives.training_plan import TrainingPlan, make_users_metric
 from automl.record.studies import study_path
 from automl.record.study_files import REFIT_MODEL_FILE, StudyFiles
 from automl.record.study_record import StudyRecord
@@ -186,7 +187,8 @@ def _score_table(
 ) -> ScoringResult:
     at("reading the table")
     own_test = record.settings.get("data.test")
-    table = open_evaluation(config.data, own_test, config.training.value_loss)
+    users_metric = make_users_metric(config)
+    table = open_evaluation(config.data, own_test, config.training.value_loss, users_metric)
     models = _with_compared_model(
         [open_model(config, choice) for choice in choices], record, config
     )
@@ -216,7 +218,8 @@ def _score_table(
             (out for m, out in outputs_by_model if m.is_ensemble and m.refitted is None), None
         ),
         thresholds={
-            model.name: _threshold(model.predictor, out, table) for model, out in outputs_by_model
+            model.name: _threshold(model.predictor, out, table, config.study.leading_metric)
+            for model, out in outputs_by_model
         },
         n_resamples=N_RESAMPLES,
         seed=config.study.seed,
@@ -225,12 +228,18 @@ def _score_table(
     return ScoringResult(event, table.source, table, tuple(filter(None, notes)))
 
 
-def _threshold(model: Predictor, outputs: Floats, table: EvaluationRows) -> Threshold | None:
+def _threshold(
+    model: Predictor, outputs: Floats, table: EvaluationRows, metric: str
+) -> Threshold | None:
     """Return the threshold of the model's labels. If it was found on these rows, each row gets the
     threshold found on the others."""
     if model.threshold is None or table.kind.unseen:
         return model.threshold
-    return held_out_thresholds(label_probabilities(outputs), table.part.y)
+    name = metric.removeprefix(JUDGED_PREFIX)
+    if name not in THRESHOLD_METRICS:  # it follows from the costs of wrong labels alone
+        return model.threshold
+    found = LabelThresholds.find(outputs, table.part.y, name)
+    return None if found is None else found.held_out
 
 
 def _outputs(model: TableModel, table: EvaluationRows) -> Floats:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,8 +36,10 @@ from automl.data.dataset import (
 )
 from automl.data.features import one_hot_features
 from automl.data.load import load_dataset_with_test
+from automl.data.scoring.label_thresholds import thresholds_by_costs
 from automl.data.scoring.metrics import Floats, JudgedPredictions, Threshold, make_predictions
 from automl.data.tables.frames import Frame
+from automl.data.users_metric import UsersMetric
 from automl.trial import (
     ENSEMBLE_NAME,
     ModelsEvaluated,
@@ -143,9 +145,12 @@ _CELLS_AT_ONCE = 2**20
 
 
 def bootstrap_metrics(
-    named: Mapping[str, JudgedPredictions], n_resamples: int, seed: int
+    named: Mapping[str, JudgedPredictions],
+    n_resamples: int,
+    seed: int,
+    metrics: Collection[str] | None = None,
 ) -> dict[str, dict[str, Floats]]:
-    """Return (n_resamples,) scores by name of the predictions and by metric.
+    """Return (n_resamples,) scores by name of the predictions and by metric; None: all metrics.
 
     All predictions are of the same rows, and are scored on the same samples of them.
     """
@@ -154,11 +159,11 @@ def bootstrap_metrics(
     parts: dict[str, dict[str, list[Floats]]] = {name: {} for name in named}
     for weights in _samples(n_rows, n_resamples, seed):
         for name, predictions in named.items():
-            for metric, values in predictions.scores(weights).items():
+            for metric, values in predictions.scores(weights, metrics).items():
                 parts[name].setdefault(metric, []).append(values)
     return {
-        name: {metric: np.concatenate(values) for metric, values in metrics.items()}
-        for name, metrics in parts.items()
+        name: {metric: np.concatenate(values) for metric, values in own.items()}
+        for name, own in parts.items()
     }
 
 
@@ -176,7 +181,11 @@ def bootstrap_interval(value: float, resampled: Floats, n_compared: int = 1) -> 
 
 
 def bootstrap_difference(
-    metric: str, value: float, resampled: Floats, n_compared: int = 1
+    metric: str,
+    value: float,
+    resampled: Floats,
+    n_compared: int = 1,
+    users_metric: UsersMetric | None = None,
 ) -> ScoreDifference:
     """Return how much a model's metric is above another model's, with an interval and a verdict.
 
@@ -186,8 +195,15 @@ def bootstrap_difference(
     interval = bootstrap_interval(value, resampled, n_compared)
     if not interval.low > 0 and not interval.high < 0:
         return ScoreDifference(*interval, "may be chance")
-    better = (interval.low > 0) == (metric in LARGER_IS_BETTER)
+    better = (interval.low > 0) == larger_is_better(metric, users_metric)
     return ScoreDifference(*interval, "better" if better else "worse")
+
+
+def larger_is_better(metric: str, users_metric: UsersMetric | None) -> bool:
+    """Return whether large values of a metric of predictions are good."""
+    if users_metric is not None and metric == users_metric.name:
+        return users_metric.larger_is_better
+    return metric in LARGER_IS_BETTER
 
 
 def _samples(n_rows: int, n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -216,6 +232,8 @@ class ScoredRows:
     baselines: Mapping[str, Floats]
     """Outputs of each baseline, like a model's (`family.Model.outputs`), by its name."""
     loss: ValueLoss = SQUARED_ERROR
+    users_metric: UsersMetric | None = None
+    """The study's metric, if it is a function of the user's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +264,16 @@ class EvaluationRows:
             compared = baseline_outputs_out_of_fold(data)
         else:
             compared = baseline_predictions(data, self.part.rows)
-        return ScoredRows(self.kind, self.digest, self.part.y, data.task, unit, compared, data.loss)
+        return ScoredRows(
+            self.kind,
+            self.digest,
+            self.part.y,
+            data.task,
+            unit,
+            compared,
+            data.loss,
+            data.users_metric,
+        )
 
     def scored(
         self,
@@ -280,15 +307,21 @@ class EvaluationRows:
 
 
 def open_evaluation(
-    config: DataConfig, own_test: str | None, loss: ValueLoss = SQUARED_ERROR
+    config: DataConfig,
+    own_test: str | None,
+    loss: ValueLoss = SQUARED_ERROR,
+    users_metric: UsersMetric | None = None,
 ) -> EvaluationRows:
     """Return the rows to score on, by the present `config`.
 
     `own_test` is the value of `data.test` when the study was searched, which decides how its table
-    is split. Raises ConfigError for a table that cannot be used, or does not match.
+    is split. `users_metric` is the study's, if it is a function of the user's. Raises ConfigError
+    for a table that cannot be used, or does not match.
     """
     found = load_dataset_with_test(config, own_test)
-    dataset, part, digest = replace(found.dataset, loss=loss), found.test, found.digest
+    own = None if users_metric is None else users_metric.of_classes(found.dataset.classes)
+    dataset = replace(found.dataset, loss=loss, users_metric=own)
+    part, digest = found.test, found.digest
     if config.test_path is not None:
         source = f"of {config.test_path}"
         return EvaluationRows(dataset, RowsKind.GIVEN, part, digest, source, found.test_frame)
@@ -301,6 +334,12 @@ def open_evaluation(
         kind, source = RowsKind.OUT_OF_FOLD, "each by the models of the folds that left it out"
         digest = f"out-of-fold {dataset.digest}"
     return EvaluationRows(dataset, kind, dataset.judged, digest, source, found.judged_frame)
+
+
+def constant_thresholds(y: Targets, users_metric: UsersMetric | None) -> Threshold | None:
+    """Return what decides the labels of a baseline: thresholds by what a function of the user's
+    takes for wrong labels; None: the likeliest class."""
+    return None if users_metric is None else thresholds_by_costs(y, users_metric)
 
 
 def score_predictions(
@@ -326,11 +365,14 @@ def score_predictions(
     named |= {} if ensemble is None else {ENSEMBLE_NAME: ensemble}
     named |= {trial_name(number): trial_outputs for number, trial_outputs in outputs.items()}
     first, *others = named
+    own = rows.users_metric
+    by_costs = {name: constant_thresholds(rows.y, own) for name in rows.baselines}
+    all_thresholds = {**by_costs, **(thresholds or {})}
     predicted = {
         name: make_predictions(
-            rows.task, model_outputs, rows.y, *rows.unit, rows.loss, (thresholds or {}).get(name)
+            rows.task, outputs, rows.y, *rows.unit, rows.loss, all_thresholds.get(name), own
         )
-        for name, model_outputs in {**named, **rows.baselines}.items()
+        for name, outputs in {**named, **rows.baselines}.items()
     }
     scores = {name: predictions.scored() for name, predictions in predicted.items()}
     samples = bootstrap_metrics(predicted, n_resamples, seed)
@@ -343,6 +385,7 @@ def score_predictions(
                 value - scores[first][metric],
                 samples[name][metric] - samples[first][metric],
                 n_compared,
+                own,
             )
             for metric, value in scores[name].items()
         }

@@ -21,8 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from automl.config import Task
-from automl.config.metrics import METRICS_OF_TASK, SQUARED_ERROR, ValueLoss, prediction_metrics
+from automl.config.metrics import (
+    METRICS_OF_TASK,
+    RMSLE,
+    SQUARED_ERROR,
+    ValueLoss,
+    prediction_metrics,
+)
 from automl.data.dataset import Targets
+from automl.data.users_metric import UsersMetric
 from automl.errors import AutoMLError
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
@@ -104,6 +111,13 @@ def losses_per_row(loss: ValueLoss, values: Floats, y: Floats, scale: float) -> 
     return found
 
 
+def log_errors(values: Floats, y: Floats) -> Floats:
+    """Return (…, N) differences of the logarithms of 1 + values and 1 + targets; what is below 0
+    counts as 0."""
+    found: Floats = np.log1p(np.maximum(values, 0)) - np.log1p(np.maximum(y, 0))
+    return found
+
+
 Places = npt.NDArray[np.int64]
 Threshold: TypeAlias = "float | tuple[float, ...] | Floats"
 """Type of what decides labels. With two classes it is the probability of the second class above
@@ -162,6 +176,33 @@ class JudgedPredictions(ABC):
         return {name: float(values[0]) for name, values in scores.items()}
 
 
+class PredictionsWithUsersMetric(JudgedPredictions):
+    """Predictions that are scored by a function of the user's, too."""
+
+    def __init__(
+        self,
+        predictions: ClassPredictions | ValuePredictions,
+        metric: UsersMetric,
+        y: Targets,
+    ) -> None:
+        self._predictions, self._metric, self._y = predictions, metric, y
+        self._metric_input = predictions.metric_input(metric)
+
+    @property
+    def n_rows(self) -> int:
+        return self._predictions.n_rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self._predictions.names, self._metric.name)
+
+    def formulas(self) -> Formulas:
+        return {**self._predictions.formulas(), (self._metric.name,): self._users}
+
+    def _users(self, weights: Floats) -> dict[str, Floats]:
+        return {self._metric.name: self._metric.score_samples(self._y, self._metric_input, weights)}
+
+
 class ClassPredictions(JudgedPredictions):
     """Predictions of classes.
 
@@ -187,6 +228,11 @@ class ClassPredictions(JudgedPredictions):
     @property
     def n_rows(self) -> int:
         return len(self._y)
+
+    def metric_input(self, metric: UsersMetric) -> npt.NDArray[Any]:
+        """Return what a function of the user's takes: the places (N,) of the predicted classes, or
+        probabilities (N, C)."""
+        return np.exp(self._logs) if metric.takes_probabilities else self._labels
 
     def formulas(self) -> Formulas:
         return {
@@ -254,6 +300,8 @@ class ValuePredictions(JudgedPredictions):
 
     The metrics are `loss` (mean square of the scaled error), `rmse` and `mae` in the target's unit,
     `r2`, and `mape` (mean share of the target by which it is missed, over targets that are not 0).
+    Targets from 0 on have `rmsle` besides, the root of the mean square of
+    log((1 + value) / (1 + target)), with values from 0 on.
     With another loss than squared errors, `loss` is its mean. A quantile has the metric `pinball`
     besides, its loss in the target's unit, and rates have `poisson_deviance`.
     """
@@ -264,31 +312,41 @@ class ValuePredictions(JudgedPredictions):
         """Take `values` (N,) in the target's unit; losses are divided by `scale`, as in
         training."""
         targets = y.astype(np.float64)
+        self._values = values
         errors = values - targets
         centred = targets - targets.mean()
         shares = np.abs(errors) / np.where(targets, np.abs(targets), np.inf)
+        self._has_logs = bool((targets >= 0).all())
         self._scale = scale
         self._per_row = np.column_stack(
             [
                 *(errors**2, np.abs(errors), centred, centred**2, shares, targets != 0),
                 losses_per_row(loss, values, targets, scale),
+                log_errors(values, targets) ** 2,
             ]
         )
         self._loss = loss
 
     @property
     def names(self) -> tuple[str, ...]:
-        return prediction_metrics(Task.regression, self._loss)
+        names = prediction_metrics(Task.regression, self._loss)
+        return names if self._has_logs else tuple(name for name in names if name != RMSLE)
 
     @property
     def n_rows(self) -> int:
         return len(self._per_row)
 
+    def metric_input(self, metric: UsersMetric) -> npt.NDArray[Any]:
+        """Return the predicted values (N,), which a function of the user's takes."""
+        return self._values
+
     def formulas(self) -> Formulas:
         return {self.names: self._row_metrics}
 
     def _row_metrics(self, weights: Floats) -> dict[str, Floats]:
-        square, absolute, y, y_square, share, has_share, loss = _means(weights, self._per_row)
+        square, absolute, y, y_square, share, has_share, loss, log_square = _means(
+            weights, self._per_row
+        )
         with np.errstate(divide="ignore", invalid="ignore"):  # targets all alike, or all 0
             r2 = 1 - square / (y_square - y**2)
             mape = share / has_share
@@ -301,6 +359,7 @@ class ValuePredictions(JudgedPredictions):
             "mae": absolute,
             "r2": r2,
             "mape": mape,
+            **({RMSLE: np.sqrt(log_square)} if self._has_logs else {}),
         }
 
 
@@ -312,20 +371,26 @@ def make_predictions(
     target_scale: float,
     loss: ValueLoss = SQUARED_ERROR,
     threshold: Threshold | None = None,
+    users_metric: UsersMetric | None = None,
 ) -> JudgedPredictions:
     """Return the predictions that a model's outputs (`family.Model.outputs`) mean.
 
-    `threshold` is for two classes. Raises AutoMLError where outputs are not finite numbers.
+    `threshold` decides labels. Raises AutoMLError where outputs are not finite numbers.
     """
     if n_odd := int((~np.isfinite(outputs)).any(axis=1).sum()):
         raise AutoMLError(
             f"The model gives no finite number for {n_odd:,} of {len(y):,} rows, so that it has no "
             "score: take another trial."
         )
+    predictions: ClassPredictions | ValuePredictions
     if task is Task.classification:
-        return ClassPredictions(outputs, y, threshold)
-    values = outputs[:, 0] * target_scale + target_mean
-    return ValuePredictions(values, y, target_scale, loss)
+        predictions = ClassPredictions(outputs, y, threshold)
+    else:
+        values = outputs[:, 0] * target_scale + target_mean
+        predictions = ValuePredictions(values, y, target_scale, loss)
+    if users_metric is None:
+        return predictions
+    return PredictionsWithUsersMetric(predictions, users_metric, y)
 
 
 def _means(weights: Floats, per_row: npt.NDArray[np.float64]) -> Floats:

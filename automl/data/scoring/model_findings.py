@@ -7,7 +7,8 @@ facts known only after it. They are named and not left out; the user decides. No
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,15 +24,41 @@ from automl.data.columns import (
     source_column,
 )
 from automl.data.combined_columns import (
-    add_pairs,
+    candidate_cells,
     candidate_pairs,
     combine_rows,
     own_rows,
-    pair_cells,
 )
 from automl.data.dataset import DatasetPart, Label, TableRows, Targets, spread_places
 from automl.data.scoring.metrics import Floats
 from automl.data.tables.frames import Frame, frame_from_records
+
+MIN_REPEATS = 2
+"""Fewest times that each column is shuffled in a limited time: one alone has no deviation."""
+MIN_SHUFFLED_ROWS = 500
+"""Fewest rows that are shuffled in a limited time, if there are as many."""
+
+
+def repeats_in_time(
+    n_repeats: int, seconds: float, now: Callable[[], float] = time.monotonic
+) -> Iterator[int]:
+    """Yield the numbers of at most `n_repeats` repeats, as long as another one fits into the time.
+
+    `MIN_REPEATS` are yielded however long they take.
+    """
+    begun_seconds = now()
+    for repeat in range(n_repeats):
+        elapsed = now() - begun_seconds
+        if repeat >= MIN_REPEATS and elapsed + elapsed / repeat > seconds:
+            return
+        yield repeat
+
+
+def n_rows_in_time(n_rows: int, repeat_seconds: float, seconds: float) -> int:
+    """Return how many of the rows can be shuffled `MIN_REPEATS` times, if one repeat with all rows
+    takes `repeat_seconds`."""
+    share = seconds / max(MIN_REPEATS * repeat_seconds, 1e-9)
+    return int(min(n_rows, max(MIN_SHUFFLED_ROWS, share * n_rows)))
 
 
 def permutation_importances(
@@ -39,26 +66,30 @@ def permutation_importances(
     rows: TableRows,
     loss: Callable[[TableRows], float],
     *,
-    n_repeats: int,
+    repeats: Iterable[int],
     seed: int,
+    on_progress: Callable[[str], None] = lambda text: None,
 ) -> Frame:
     """Return the mean rise of the loss by shuffling each column, and its standard deviation.
 
-    The frame has the columns `importance` and `std`, and the index `column`; the largest is first.
+    Every column is shuffled once for each of the `repeats`, their numbers from 0. `on_progress` is
+    called with the column's place, such as `column 3 of 8, repeat 1`. The frame has the columns
+    `importance` and `std`, and the index `column`; the largest is first.
     """
     rng, before = np.random.default_rng(seed), loss(rows)
-    found: list[tuple[float, float, str]] = []
     own, before_pairs = columns.own, own_rows(columns, rows)
     kinds: dict[str, Sequence[Column]] = {"numbers": own.numbers, "codes": own.categories}
     places: dict[str, list[tuple[str, int]]] = {}
     for kind, group in kinds.items():
         for place, column in enumerate(group):
             places.setdefault(source_column(column), []).append((kind, place))
-    for name, cells in places.items():
-        orders = (rng.permutation(len(rows)) for _ in range(n_repeats))
-        shuffled = (_shuffled(before_pairs, cells, order) for order in orders)
-        rises = [loss(combine_rows(columns, changed)) - before for changed in shuffled]
-        found.append((float(np.mean(rises)), float(np.std(rises)), name))
+    rises: dict[str, list[float]] = {name: [] for name in places}
+    for repeat in repeats:
+        for number, (name, cells) in enumerate(places.items(), 1):
+            on_progress(f"column {number} of {len(places)}, repeat {repeat + 1}")
+            changed = _shuffled(before_pairs, cells, rng.permutation(len(rows)))
+            rises[name].append(loss(combine_rows(columns, changed)) - before)
+    found = [(float(np.mean(own)), float(np.std(own)), name) for name, own in rises.items()]
     found.sort(reverse=True)
     table = [{"column": name, "importance": mean, "std": std} for mean, std, name in found]
     return frame_from_records(table, ("column", "importance", "std"), index="column")
@@ -199,10 +230,9 @@ def find_pair_giveaways(
     pairs = [pair for pair in candidate_pairs(columns) if {pair.left, pair.right} <= names]
     for n_rows in (N_FIRST_ROWS, MAX_ROWS):
         sample = part.take(spread_places(len(part), n_rows))
-        combined, rows = add_pairs(columns, sample.rows, pairs)
         pairs = [
             pair
-            for pair, values in zip(combined.pairs, pair_cells(combined, rows), strict=True)
+            for pair, values in candidate_cells(columns, sample.rows, pairs)
             if tells(values, sample.y, ordered=pair.operation != CROSSING)
         ]
     return pairs

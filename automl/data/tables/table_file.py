@@ -17,7 +17,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -165,28 +165,46 @@ class TableFile(NamedFile):
         self, target: str, *, detect_verbatim: bool, verbatim: Sequence[str]
     ) -> pd.DataFrame:
         layout = self.csv_layout()
-        texts = self._csv_texts(layout, layout.names, MISSING_TEXTS)
-        if texts[target].null_count:  # some of these words may be the names of classes
-            texts |= self._csv_texts(layout, [target], MISSING_TARGET_TEXTS)
-
-        def cells(name: str) -> pd.Series[Any]:
-            column = texts.pop(name)
-            if name in verbatim:
-                found: pd.Series[Any] = column.to_pandas()
-                return found
-            return _typed_cells(column, keeps_codes=detect_verbatim)
-
+        read = {
+            name: _ColumnBlocks(keeps_codes=detect_verbatim, stays_text=name in verbatim)
+            for name in layout.names
+        }
         with ThreadPoolExecutor(thread_name_prefix="reading") as pool:
-            columns = dict(zip(layout.names, pool.map(cells, layout.names), strict=True))
+            for block in self._csv_blocks(layout, layout.names, MISSING_TEXTS):
+                for _ in pool.map(_ColumnBlocks.add, read.values(), block.columns):
+                    pass  # raises what a thread has raised
+        columns = {name: blocks.cells() for name, blocks in read.items()}
+        again = [name for name, cells in columns.items() if cells is None and name != target]
+        texts = self._csv_texts(layout, again, MISSING_TEXTS) if again else {}
+        if read[target].has_missing:  # some of these words may be the names of classes
+            texts |= self._csv_texts(layout, [target], MISSING_TARGET_TEXTS)
+        elif columns[target] is None:
+            texts |= self._csv_texts(layout, [target], MISSING_TEXTS)
+        for name, column in texts.items():
+            columns[name] = (
+                column.to_pandas()
+                if name in verbatim
+                else _typed_cells(column, keeps_codes=detect_verbatim)
+            )
         return pd.DataFrame(columns, copy=False)
 
     def _csv_texts(
         self, layout: CsvLayout, names: Sequence[str], missing: frozenset[str]
     ) -> dict[str, Any]:
         """Return columns of a CSV as Arrow's texts, in which missing ones are null."""
+        parts: dict[str, list[Any]] = {name: [] for name in names}
+        for block in self._csv_blocks(layout, names, missing):
+            for name, column in zip(names, block.columns, strict=True):
+                parts[name] += column.chunks
+        return {name: pa.chunked_array(parts[name], pa.string()) for name in names}
+
+    def _csv_blocks(
+        self, layout: CsvLayout, names: Sequence[str], missing: frozenset[str]
+    ) -> Iterator[Any]:
+        """Yield tables of consecutive rows of a CSV, with these columns as Arrow's texts, in which
+        missing ones are null."""
         types = dict.fromkeys(names, pa.string())
         reader = CsvReader(layout, types, sorted(missing), texts_can_be_missing=True)
-        parts: dict[str, list[Any]] = {name: [] for name in names}
         is_packed, size = compression_of(self.path) is not None, self.path.stat().st_size
         free, held_bytes = _free_bytes(), 0
         for block in reader.blocks(self.path, _SWEEP_BLOCK_BYTES):
@@ -194,9 +212,7 @@ class TableFile(NamedFile):
             held_bytes += table.nbytes
             # How much a compressed file holds is not known before its end.
             self._check_room(held_bytes if is_packed else held_bytes / block.n_bytes * size, free)
-            for name, column in zip(names, table.columns, strict=True):
-                parts[name] += column.chunks
-        return {name: pa.chunked_array(parts[name], pa.string()) for name in names}
+            yield table
 
     def _with_short_rows(self, block: CsvBlock, reader: CsvReader) -> Any:
         """Return the rows of a block; those with too few cells have empty ones at their end.
@@ -343,7 +359,10 @@ def parquet_to_frame(rows: pa.Table | pa.RecordBatch) -> pd.DataFrame:
     that it ignores.
     """
     bare = rows.replace_schema_metadata()
-    frame: pd.DataFrame = bare.to_pandas(ignore_metadata=True, date_as_object=False)
+    # Blocks of several columns would be a second copy of the table.
+    frame: pd.DataFrame = bare.to_pandas(
+        ignore_metadata=True, date_as_object=False, split_blocks=True
+    )
     return frame
 
 
@@ -364,34 +383,89 @@ _N_TRIED = 100
 """Number of cells that show whether a whole column is worth converting."""
 
 
+class _ColumnBlocks:
+    """Makes cells of a column's texts block by block, so that not all texts are in memory at once.
+
+    The cells are those that `_typed_cells` makes of all blocks together. Where a block does not fit
+    the blocks before it, or holds codes, the column is given up, and has to be read again.
+    """
+
+    def __init__(self, *, keeps_codes: bool, stays_text: bool) -> None:
+        self.has_missing = False
+        self._keeps_codes = keeps_codes
+        self._convert: Callable[[Any], Any] | None = _as_texts if stays_text else None
+        self._is_given_up = False
+        self._chunks: list[Any] = []
+
+    def add(self, texts: Any) -> None:
+        """Add the texts of the next block, a chunked Arrow array."""
+        self.has_missing |= texts.null_count > 0
+        if self._is_given_up:
+            return
+        if self._convert is None:
+            self._convert, cells = _first_conversion(texts)
+        else:
+            cells = self._convert(texts)
+        may_be_codes = self._keeps_codes and self._convert in (_integers, _floats)
+        has_codes = may_be_codes and cells is not None and _has_code_cells(texts)
+        if cells is None or cells.type == pa.uint64() or has_codes:
+            self._is_given_up, self._chunks = True, []
+        else:
+            self._chunks += cells.chunks
+
+    def cells(self) -> pd.Series[Any] | None:
+        """Return the cells of all blocks; None: the column was given up."""
+        if self._chunks:
+            column = pa.chunked_array(self._chunks)
+            self._chunks = []
+            found: pd.Series[Any] = pd.Series(column.to_pandas())
+            # All blocks together may have gaps between integers, which makes floats of them.
+            if not (self._keeps_codes and _has_large_floats(found)):
+                return found
+        return None
+
+
+def _first_conversion(texts: Any) -> tuple[Callable[[Any], Any], Any]:
+    """Return the first conversion that takes all texts, and the cells that it makes of them."""
+    for convert in _CONVERSIONS:
+        if convert(texts.slice(0, _N_TRIED)) is None:
+            continue
+        cells = convert(texts)
+        if cells is not None:
+            return convert, cells
+    return _as_texts, texts
+
+
+def _as_texts(texts: Any) -> Any:
+    return texts
+
+
 def _typed_cells(texts: Any, *, keeps_codes: bool) -> pd.Series[Any]:
     """Return the cells of a column: numbers or truth values if all are, else texts.
 
     `texts` is a chunked Arrow array. With `keeps_codes`, a column that holds codes stays texts.
     """
-    for convert in (_integers, _floats, _truths):
-        if convert(texts.slice(0, _N_TRIED)) is None:
-            continue
-        found = convert(texts)
-        if found is not None:
-            cells: pd.Series[Any] = found.to_pandas()
-            if not keeps_codes or convert is _truths or not _holds_codes(texts, cells):
-                return cells
-            break
-    return pd.Series(texts.to_pandas())
+    convert, found = _first_conversion(texts)
+    cells = pd.Series(found.to_pandas())
+    may_be_codes = keeps_codes and convert in (_integers, _floats)
+    return pd.Series(texts.to_pandas()) if may_be_codes and _holds_codes(texts, cells) else cells
 
 
 def _integers(texts: Any) -> Any:
     """Return integers as an Arrow array, or None for other texts."""
-    if any(b"x" in bytes(chunk.buffers()[2] or b"").lower() for chunk in texts.chunks):
-        return None  # Arrow reads hexadecimal integers
     for kind in (pa.int64(), pa.uint64()):
         try:
-            return pc.cast(texts, kind)
+            cells = pc.cast(texts, kind)
         except pa.ArrowInvalid:
             continue
+        return None if _holds_hexadecimal(texts) else cells
     plain = pc.utf8_trim_whitespace(pc.utf8_ltrim(texts, "+"))  # neither of which Arrow reads
     return None if plain.equals(texts) else _integers(plain)
+
+
+def _holds_hexadecimal(texts: Any) -> bool:
+    """Return whether integers among the texts are hexadecimal, which Arrow reads, too."""
+    return any(b"x" in bytes(chunk.buffers()[2] or b"").lower() for chunk in texts.chunks)
 
 
 def _floats(texts: Any) -> Any:
@@ -411,13 +485,26 @@ def _truths(texts: Any) -> Any:
     return pc.if_else(texts.is_null(), None, pc.is_in(texts, pa.array(_TRUE)))
 
 
+_CONVERSIONS = (_integers, _floats, _truths)
+
+
 def _holds_codes(texts: Any, numbers: pd.Series[Any]) -> bool:
     """Return whether a column of numbers holds codes (`cells.are_verbatim`).
 
     Integers so large that floats do not tell them apart are codes, too.
     """
-    if numbers.dtype.kind == "f" and bool((numbers.abs().to_numpy() >= _LARGEST_EXACT).any()):
+    if _has_large_floats(numbers):
         return are_verbatim(texts.unique().to_pylist())
+    return _has_code_cells(texts)
+
+
+def _has_large_floats(cells: pd.Series[Any]) -> bool:
+    """Return whether cells are floats so large that different integers may be the same."""
+    is_float = cells.dtype.kind == "f"
+    return is_float and bool((cells.abs().to_numpy() >= _LARGEST_EXACT).any())
+
+
+def _has_code_cells(texts: Any) -> bool:
     return any(are_verbatim(_cells_like_codes(chunk)) for chunk in texts.chunks)
 
 
@@ -426,12 +513,14 @@ def _cells_like_codes(texts: Any) -> list[str]:
     _, offset_bytes, letter_bytes = texts.buffers()
     offsets = np.frombuffer(offset_bytes, np.int32)[texts.offset :][: len(texts) + 1]
     letters = np.frombuffer(letter_bytes or b"", np.uint8)
-    places = np.flatnonzero(np.diff(offsets) > 1)
-    first = letters[offsets[places]]
-    is_signed = (first == ord("-")) | (first == ord("+"))
-    begins = offsets[places] + is_signed
-    has_two = begins + 1 < offsets[places + 1]
-    begins, is_plus, places = begins[has_two], (first == ord("+"))[has_two], places[has_two]
-    is_padded = (letters[begins] == ord("0")) & (letters[begins + 1] - np.uint8(ord("0")) < 10)
-    cells: list[str] = texts.take(pa.array(places[is_padded | is_plus])).to_pylist()
+    if not len(letters):
+        return []
+    begins, ends = offsets[:-1], offsets[1:]
+    first = letters.take(begins, mode="clip")  # the last cells may be empty
+    is_plus = first == ord("+")
+    begins = begins + (is_plus | (first == ord("-")))
+    is_digit = letters.take(begins + 1, mode="clip") - np.uint8(ord("0")) < 10
+    is_padded = (letters.take(begins, mode="clip") == ord("0")) & is_digit
+    places = np.flatnonzero((is_padded | is_plus) & (begins + 1 < ends))
+    cells: list[str] = texts.take(pa.array(places)).to_pylist()
     return cells

@@ -88,7 +88,8 @@ def load_table_source(config: DataConfig) -> TableSource:
     n_columns = counted(len(frame.columns) - 1, "column")
     notes = [f"{file.path.name}: {counted(len(frame), 'row')}, {n_columns}."]
     notes += dropped_rows_notes(config.target, column, known)
-    frame = frame[known]
+    if not known.all():  # else the rows would be a second copy of the table
+        frame = frame[known]
     column = frame.pop(config.target)
     if verbatim:
         target = verbatim_target(column, config.target, config.task)

@@ -110,13 +110,20 @@ def finished_outcome(value: float, record: TrialReports) -> TrialOutcome:
         cause = _missing_metrics(never or missing, record)
         return FailedOutcome(number, time.time(), cause, hopeless=bool(never))
     reported = _contradicted_reports(value, values, record)
-    return FinishedOutcome(number, time.time(), value, record.part_values, values, reported)
+    return FinishedOutcome(
+        number, time.time(), value, record.part_values, values, reported, record.final_metrics
+    )
 
 
 def _contradicted_reports(
     value: float, values: Mapping[str, float], record: TrialReports
 ) -> dict[str, float]:
-    """Return what the reports say of each metric whose value is another one, by name."""
+    """Return what the reports say of each metric whose value is another one, by name.
+
+    A value that the plan takes at the trial's end contradicts no report.
+    """
+    if record.goal.value_at_end:
+        return {}
     report = record.reports.get(record.best_step or 0, {})
     reported = {name: record.further.reported(name, report) for name in record.goal.more_metrics}
     reported[record.goal.metric] = record.best_value
@@ -171,6 +178,8 @@ def outcome_of_exception(error: BaseException, record: TrialReports) -> TrialOut
         cause = f"its GPU failed: {_one_line(error)}"
         return InterruptedOutcome(number, time.time(), cause, by_worker_death=True)
     cause = _one_line(error) + _hint(error, record.spec.params)
+    if "Ray Train" in str(error):
+        cause += _ray_hint(record)
     if isinstance(error, KeyboardInterrupt):
         cause = f"its objective raised {cause}"
     details = fit_text("".join(traceback.format_exception(error)), _MAX_DETAILS_CHARACTERS)
@@ -252,7 +261,7 @@ def _no_value(record: TrialReports) -> str:
     if not _has_values(record):
         return (
             "nothing returned and nothing reported: return a number, or call "
-            f"trial.report(step, {{{goal.metric!r}: …}})."
+            f"trial.report(step, {{{goal.metric!r}: …}}).{_ray_hint(record)}"
         )
     if _never_reported(record):
         return (
@@ -261,6 +270,16 @@ def _no_value(record: TrialReports) -> str:
             "one of these, or report it."
         )
     return f"{goal.metric} was never a finite number in {record.n_reports} reported steps."
+
+
+def _ray_hint(record: TrialReports) -> str:
+    """Return what replaces a report to Ray Tune, if the objective has imported that."""
+    if "ray.tune" not in sys.modules and "ray.train" not in sys.modules:
+        return ""
+    return (
+        " Ray's own report(…) tells only Ray: write "
+        f"automl.report({{{record.goal.metric!r}: …}}) in its place."
+    )
 
 
 def _hint(error: BaseException, params: Params) -> str:

@@ -112,6 +112,8 @@ class TrialReports:
     """The newest report that can still become `last.pt`."""
     part_values: tuple[float, ...] = ()
     """The values of the trial's folds, once they are known."""
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+    """The finite metrics of the trial's end, once they are known."""
 
     def __post_init__(self) -> None:
         self._began_seconds = self.monotonic()
@@ -186,6 +188,11 @@ class TrialReports:
         }
         return others - {self.goal.metric, *self.goal.more_metrics}
 
+    def note_metric(self, name: str, value: float) -> None:
+        """Log a further metric of the study, which no report has, at the trial's last step."""
+        with self.lock:
+            self._log_metrics(self.last_step or 0, {parse_metric_name(name): value})
+
     def take_final_report(self, final: FinalReport) -> float:
         """Log the metrics of a trial's end, keep its model for `best.pt`, and return its value."""
         assert self.goal.value_at_end, "the plan says so"
@@ -200,6 +207,8 @@ class TrialReports:
         }
         self._best = BestReport(final.step, value, content, has_state=True)
         self.part_values = final.part_values
+        self.final_metrics = {n: v for n, v in final.metrics.items() if math.isfinite(v)}
+        self.further.returned |= self.final_metrics
         return value
 
     def emit_suggested(self, name: str) -> None:

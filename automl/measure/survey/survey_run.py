@@ -334,6 +334,9 @@ class _SurveyAttempt:
 class _SurveyRecorder:
     """A `ReportRecorder` of a survey, which discards reports and tags."""
 
+    last_step: int | None = None
+    """Not kept: a survey does not look at steps."""
+
     def __init__(self, attempt: _SurveyAttempt) -> None:
         self._attempt = attempt
 

@@ -33,26 +33,32 @@ class TrainingParams:
     """The params of a trial's training, whatever its network. Raises ValueError for wrong ones."""
 
     lr: float = 1e-3
+    """The learning rate."""
     batch_size: int = 128
     """Rows per step; a batch larger than the training part is cut to its size."""
     optimizer: str = "adam"
+    """sgd, adam or adamw."""
     momentum: float = 0.9
     """The momentum of the optimizer sgd."""
     beta1: float = 0.9
-    """The decay of the mean gradient in adam and adamw; `beta2` is the decay of its square."""
+    """The decay of the mean gradient in adam and adamw."""
     beta2: float = 0.999
+    """The decay of the mean squared gradient in adam and adamw."""
     weight_decay: float = 0.0
     """Weight decay: decoupled in adamw (Loshchilov and Hutter, 2019), else in the gradient."""
     clip_norm: float | None = None
     """The largest norm of a step's gradient over all weights; a larger gradient is scaled down to
-    it (Pascanu et al., 2013). None scales nothing."""
+    it (Pascanu et al., 2013). null scales nothing."""
     precision: str = Precision.float32.value
-    """The precision of the training. This and the later fields are the study's settings where the
-    trial has no param of the name; `TrainingConfig` says what they mean."""
+    """In place of `training.precision`."""
     schedule: str = LearningRateSchedule.constant.value
+    """In place of `training.schedule`."""
     ema_decay: float = 0.0
+    """In place of `training.ema_decay`."""
     patience_epochs: int | None = None
+    """In place of `training.patience_epochs`."""
     accumulate_steps: int = 1
+    """In place of `training.accumulate_steps`."""
 
     def __post_init__(self) -> None:
         for name in TRAINING_NAMES:
@@ -213,14 +219,18 @@ class NetworkFamily(Family):
         checked = self.checked_params(params, training)
         return None if checked is None else checked.limit_epochs(training.patience_steps, n_rows)
 
+    def likely_reports(self, params: Params, training: TrainingConfig, n_rows: int) -> int:
+        """Return the epochs that patience lasts, which a trial has at least."""
+        patience = self.patience_epochs(params, training, n_rows)
+        return training.n_epochs if patience is None else min(training.n_epochs, patience)
+
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float | None:
         """Return the seconds of a trial of the size tried first, with the smallest batches."""
         params, model_data = self._first_params(ends), dataset.first_fold
-        patience = self.patience_epochs(params, training, model_data.n_train)
-        if patience is not None:
-            training = replace(training, epochs=min(training.n_epochs, patience))
+        n_epochs = self.likely_reports(params, training, model_data.n_train)
+        training = replace(training, epochs=n_epochs)
         work = self.work(params, model_data, training)
         if work is None:
             return None

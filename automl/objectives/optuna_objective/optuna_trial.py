@@ -23,6 +23,7 @@ from automl.in_trial.trial_context import (
     TrialInterrupted,
     TrialPruned,
     UnfitObjectiveError,
+    running_trial,
 )
 from automl.objectives.optuna_objective.suggestion_entries import (
     CategoricalChoices,
@@ -54,6 +55,10 @@ _STORAGE = (
     'for Lightning under DDP give automl.integrations.lightning.Report(trial, "val_loss") in place '
     "of Optuna's callback"
 )
+_LIMITS = (
+    'note the value with trial.set_user_attr("seconds", 3.2), and limit it: '
+    "study.constraints={seconds: 5}"
+)
 _REMEDIES = {
     "trial.storage": _STORAGE,
     "trial._trial_id": _STORAGE,
@@ -64,12 +69,12 @@ _REMEDIES = {
     "trial.study.best_value": _OTHERS,
     "trial.study.get_trials": _OTHERS,
     "trial.study.trials": _OTHERS,
-    "trial.study.stop": "the end is set by study.n_trials and study.timeout_seconds",
+    "trial.study.stop": "study.n_trials, study.timeout_seconds and study.stop_value set the end",
     "trial.study.optimize": "the sweep calls the objective",
     "trial.study.enqueue_trial": "what is tried first is set by study.enqueue",
     "trial.study.set_user_attr": "note it with trial.set_user_attr",
-    "trial.set_constraint": "raise optuna.TrialPruned for what must not be",
-    "trial.constraints": "raise optuna.TrialPruned for what must not be",
+    "trial.set_constraint": _LIMITS,
+    "trial.constraints": _LIMITS,
 }
 
 
@@ -83,25 +88,26 @@ def not_in_trial_error(name: str, there: str) -> NotInATrialError:
 
 
 class OptunaStudyView:
-    """Stands for `trial.study`, which is in another process, and has only its direction.
+    """Stands for `trial.study`, which is in another process, and has only its directions.
 
     Callbacks of Optuna's compare the direction with the one of their metric.
     """
 
-    def __init__(self, direction: Direction) -> None:
-        self._direction = direction
+    def __init__(self, directions: Sequence[Direction]) -> None:
+        self._directions = directions
 
     @property
     def direction(self) -> Any:
-        """The direction as Optuna's `StudyDirection`, if the process has imported Optuna."""
-        optuna_study = sys.modules.get("optuna.study")
-        if optuna_study is None:
-            return self._direction
-        return getattr(optuna_study.StudyDirection, self._direction.name.upper())
+        """The direction of the first metric."""
+        return self.directions[0]
 
     @property
     def directions(self) -> list[Any]:
-        return [self.direction]
+        """The directions as Optuna's `StudyDirection`, if the process has imported Optuna."""
+        optuna_study = sys.modules.get("optuna.study")
+        if optuna_study is None:
+            return list(self._directions)
+        return [getattr(optuna_study.StudyDirection, d.name.upper()) for d in self._directions]
 
     def __getattr__(self, name: str) -> Any:
         raise not_in_trial_error(f"trial.study.{name}", "direction and directions")
@@ -121,7 +127,8 @@ class OptunaTrial:
         self._user_attrs: dict[str, Any] = {}
         self._reported: set[int] = set()
         self._pruned = False
-        self._study = OptunaStudyView(record.goal.direction)
+        goal = record.goal
+        self._study = OptunaStudyView((goal.direction, *goal.more_directions))
         self.datetime_start: datetime | None = datetime.now()
 
     # --- params ---
@@ -168,7 +175,7 @@ class OptunaTrial:
         Raises TypeError for a value or step that is no number, and TrialInterrupted if the sweep
         stops. Pruning raises nothing here.
         """
-        number, parsed_step = _value(value), _step(step)
+        number, parsed_step = _value(value, f"report(value={value!r})"), _step(step)
         if parsed_step in self._reported:
             warnings.warn(
                 f"step {parsed_step} was reported before: this value is ignored", stacklevel=2
@@ -197,8 +204,13 @@ class OptunaTrial:
         return self._record.spec.trial
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Set a tag of the trial's run in MLflow, as text; a text that is too long is cut."""
+        """Set a tag of the trial's run in MLflow, as text; a text that is too long is cut.
+
+        A number with the name of a further metric or limit of the study is its value, too.
+        """
         self._user_attrs[key] = value
+        if key in self._record.goal.more_metrics:
+            self._record.note_metric(key, _value(value, f"set_user_attr({key!r}, {value!r})"))
         try:
             self._record.set_tag(key, cut_text(str(value), MAX_TAG_CHARACTERS))
         except ValueError as error:  # Optuna accepts such a key or value
@@ -272,14 +284,12 @@ def register_as_optuna_trial() -> None:
         optuna_trial.Trial.register(OptunaTrial)
 
 
-def _value(value: object) -> float:
-    """Return a reported value as float; Optuna also takes texts and truth values."""
+def _value(value: object, call: str) -> float:
+    """Return a value as float; Optuna also takes texts and truth values. `call` told it."""
     try:
         return float(value) if isinstance(value, str | bool) else parse_metric_value("value", value)
     except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"report(value={value!r}): a {type(value).__name__} is no number; report a float."
-        ) from error
+        raise TypeError(f"{call}: a {type(value).__name__} is no number; give a float.") from error
 
 
 def _step(step: object) -> int:
@@ -297,11 +307,12 @@ class OptunaObjective:
         register_as_optuna_trial()
 
     def __call__(self, context: TrialContext) -> object:
-        """Call the function, and return the one value that it returned. Raises what it raises."""
+        """Call the function, and return its value, or several by name. Raises what it raises."""
         record = cast(TrialReports, context._record)
         trial = OptunaTrial(record)
         try:
-            returned = self._function(trial)
+            with running_trial(context):
+                returned = self._function(trial)
         except TrialPruned:  # a callback of `automl.integrations` raised it
             trial.report_unused_params()
             raise
@@ -313,24 +324,30 @@ class OptunaObjective:
             trial.report_unused_params()
             raise
         trial.report_unused_params()
-        return _single_value(returned, record.goal)
+        return _named_values(returned, record.goal)
 
 
-def _single_value(returned: object, goal: StudyGoal) -> object:
+def _named_values(returned: object, goal: StudyGoal) -> object:
     """Return the one value that an objective returned, or several by the names of their metrics.
 
     Optuna also takes a sequence of one value, and a text or a truth value as the number it is.
     """
     if isinstance(returned, Sequence) and not isinstance(returned, str):
         if goal.several and len(returned) == len(goal.several):
-            return dict(zip(goal.several, returned, strict=True))
+            return dict(zip(goal.several, map(_as_number, returned), strict=True))
         if len(returned) != 1:
             raise UnfitObjectiveError(
                 f"the objective returned {len(returned)} values, and study.metric names "
-                f"{len(goal.several) or 1}: name each, study.metric=[loss, seconds], or return one "
-                "number, such as a weighted sum of them."
+                f"{len(goal.several) or 1}: name each, study.metric=[loss,score] "
+                "study.direction=[minimize,maximize], or return one number, such as a weighted "
+                "sum of them."
             )
         returned = returned[0]
+    return _as_number(returned)
+
+
+def _as_number(returned: object) -> object:
+    """Return a text or a truth value as the number it is, and anything else as it is."""
     try:
         return float(returned) if isinstance(returned, str | bool) else returned
     except ValueError:

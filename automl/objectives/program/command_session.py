@@ -192,7 +192,7 @@ class CommandSession:
         if end.left_behind:
             names = ", ".join(name.rpartition(" (pid")[0] for name in end.left_behind)
             logger.warning("a program left processes behind, which were ended: %s", names)
-        return outcome_of_program(end, trial.last_lines, record)
+        return outcome_of_program(end, trial.last_lines, record, trial.returned)
 
     def _warn_of_shared_files(self, spec: TrialSpec, began: float) -> None:
         try:
@@ -247,6 +247,7 @@ def _follow(
 ) -> ProgramEnd:
     """Turn what a program prints into reports, until it ends or the trial must end."""
     streams = LineSplitter(), LineSplitter()
+    logged = ProgramLogReceiver(trial)
     silence = SilenceMonitor(setup.silent_seconds, time.monotonic())
     try:
         while program.ended is None:
@@ -254,6 +255,8 @@ def _follow(
                 trial.write(chunk)
                 for line in streams[number].feed(chunk):
                     trial.take_line(line, find)
+            if setup.wandb:
+                logged.take_wandb_calls()
             trial.peak_bytes = max(trial.peak_bytes, program.held_bytes)
             trial.record.ask()
             if warning := silence.warning(trial.record.n_reports, time.monotonic()):

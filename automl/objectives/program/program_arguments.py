@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from automl.errors import ConfigError
 from automl.trial import Params, ParamValue
@@ -71,15 +72,22 @@ def placeholders_in(words: Iterable[str]) -> set[str]:
     return {match[1] for word in words for match in _PLACE.finditer(word) if match[1]}
 
 
+def _has_placeholder(name: str, places: Container[str], names: Container[str]) -> bool:
+    """Return whether a param has a placeholder of its own: `{opt.lr}`, or `{opt}` of its group."""
+    groups = groups_of([name])
+    return name in places or any(g in places and g not in names for g in groups)
+
+
 def appended_params(words: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
     """Return the params that are passed as flags.
 
-    A param is no flag if it has a placeholder of its own, or `{json}` or `{overrides}` passes all.
+    A param is no flag if it or its group has a placeholder, or `{json}` or `{overrides}` passes
+    all.
     """
-    places = placeholders_in(words)
+    names, places = tuple(names), placeholders_in(words)
     if FLAGS not in places and not places.isdisjoint(_ALL):
         return ()
-    return tuple(name for name in names if name not in places)
+    return tuple(name for name in names if not _has_placeholder(name, places, names))
 
 
 def program_arguments(
@@ -87,12 +95,13 @@ def program_arguments(
 ) -> list[str]:
     """Return the program and its arguments. Raises ConfigError for an unfilled placeholder."""
     flags, places = flags or ProgramFlags(), placeholders_in(words)
-    rest = {name: value for name, value in params.items() if name not in places}
+    rest = {n: value for n, value in params.items() if not _has_placeholder(n, places, params)}
     lists = {
         FLAGS: [word for name, value in rest.items() for word in flags.words(name, value)],
         OVERRIDES: [f"{name}={override_text(value)}" for name, value in rest.items()],
     }
     texts = _texts(params, inputs) | {name: shlex.join(items) for name, items in lists.items()}
+    texts = _group_texts(params) | texts
     argv: list[str] = []
     for word in words:
         match = _PLACE.fullmatch(word)
@@ -116,6 +125,45 @@ def _texts(params: Params, inputs: ProgramInputs) -> dict[str, str]:
     own = {name: str(getattr(inputs, name)) for name in (*OWN, JSON)}
     known = {name: value_text(v) for name, v in params.items() if v is not None}
     return known | own
+
+
+def groups_of(names: Iterable[str]) -> set[str]:
+    """Return the groups of dotted names: `opt` and `opt.adam` of `opt.adam.beta`."""
+    parts = [name.split(".") for name in names]
+    return {".".join(words[:n]) for words in parts for n in range(1, len(words))}
+
+
+def nested_params(params: Params) -> dict[str, Any]:
+    """Return params with those of a group as a mapping: `{"opt.lr": 1}` → `{"opt": {"lr": 1}}`.
+
+    A param whose group is itself a param keeps its name.
+    """
+    nested: dict[str, Any] = {name: value for name, value in params.items() if "." not in name}
+    for name, value in params.items():
+        if "." not in name:
+            continue
+        *groups, last = name.split(".")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {}) if isinstance(place, dict) else place
+        if isinstance(place, dict):
+            place[last] = value
+        else:
+            nested[name] = value
+    return nested
+
+
+def _group_texts(params: Params) -> dict[str, str]:
+    """Return each group of params as Python writes a dict, as W&B passes it to a program."""
+    texts: dict[str, str] = {}
+    nested = nested_params(params)
+    for group in groups_of(params):
+        place: Any = nested
+        for part in group.split("."):
+            place = place.get(part) if isinstance(place, dict) else None
+        if isinstance(place, dict):
+            texts[group] = str(place)
+    return texts
 
 
 def variable_name(name: str) -> str:
@@ -149,13 +197,15 @@ def check_command_params(
     `optional` are the params that some trials lack, `nullable` those that are null in some.
     """
     words, names = command_words(command), tuple(names)
-    key = f"objective.command={command}"
-    if taken := [name for name in names if name in RESERVED]:
+    key, places = f"objective.command={command}", placeholders_in(words)
+    # `{overrides}` passes any name to a Hydra application: `seed=1`.
+    are_reserved = OVERRIDES not in places
+    if taken := [n for n in names if n in RESERVED and (are_reserved or n in places)]:
         raise ConfigError(
             f"space.{taken[0]}: {{{taken[0]}}} is what the trial itself gives to a command. Call "
             f"the param otherwise, and say where it goes: --{taken[0]} {{my_{taken[0]}}}"
         )
-    if unknown := sorted(placeholders_in(words) - {*names, *RESERVED}):
+    if unknown := sorted(places - {*names, *RESERVED, *groups_of(names)}):
         known = ", ".join(f"{{{name}}}" for name in (*names, *RESERVED))
         raise ConfigError(
             f"{key}: nothing fills {{{unknown[0]}}}. There are {known}; braces of the program's "

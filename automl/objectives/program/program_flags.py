@@ -36,6 +36,7 @@ from automl.objectives.program.program_arguments import (
     placeholders_in,
 )
 from automl.objectives.program.running_program import ProgramKeeper
+from automl.objectives.program.wandb_log import WANDB_PATH
 from automl.record.study_record import FILE_OF
 from automl.trial import Direction, ProcessEntry
 
@@ -62,13 +63,18 @@ class PythonScript:
 
 
 def ask_program_flags(
-    command: str, names: Sequence[str], folder: Path, seconds: float = ASK_SECONDS
+    command: str,
+    names: Sequence[str],
+    folder: Path,
+    seconds: float = ASK_SECONDS,
+    *,
+    python_path: Sequence[str] = (),
 ) -> tuple[ProgramFlags, str | None]:
     """Return how the program of a command spells the params that are passed as flags, and a note.
 
     The note says why the flags are unchecked; None: they are checked, or the program cannot be
-    asked. Raises ConfigError if there is no such program or script, or if it lacks a flag for a
-    param.
+    asked. It is asked with `python_path` before its own. Raises ConfigError if there is no such
+    program or script, or if it lacks a flag for a param.
     """
     words = command_words(command)
     program = _program(command, words, folder)
@@ -87,7 +93,7 @@ def ask_program_flags(
     if not as_flags or not libraries & _ANSWERING:
         return ProgramFlags(), None
     argv = _help_command(words, script, program)
-    text = _help_output(argv, folder, seconds)
+    text = _help_output(argv, folder, seconds, python_path)
     known = () if text is None else flags_in_help(text)
     if not known:
         spelt = flags_by_param(flags_in_source(script.path), as_flags)
@@ -96,7 +102,8 @@ def ask_program_flags(
             "source has them, and not checked"
         )
     by_param = flags_by_param(known, as_flags)
-    if missing := [name for name in as_flags if name not in by_param]:
+    missing = [name for name in as_flags if name not in by_param]
+    if missing and not _ignores_unknown_flags(script.path):
         shown = ", ".join(flag for flag in known if flag != "--help")
         raise ConfigError(
             f"space.{missing[0]}: the program has no flag --{missing[0]}. It has: {shown}. Call "
@@ -220,6 +227,14 @@ def flags_in_source(path: Path) -> tuple[str, ...]:
     return tuple(text for text in texts if isinstance(text, str) and _FLAG.fullmatch(text))
 
 
+def _ignores_unknown_flags(path: Path) -> bool:
+    """Return whether a program leaves flags that it does not know unread (`parse_known_args`)."""
+    return any(
+        isinstance(node, ast.Attribute) and node.attr.startswith("parse_known")
+        for node in _nodes(path)
+    )
+
+
 def _nodes(path: Path) -> list[ast.AST]:
     try:
         if path.stat().st_size > _MAX_SOURCE_BYTES:
@@ -250,9 +265,11 @@ def _help_command(words: Sequence[str], script: PythonScript, program: str) -> l
     return [*argv, "--help"]
 
 
-def _help_output(argv: Sequence[str], project: Path, seconds: float) -> str | None:
+def _help_output(
+    argv: Sequence[str], project: Path, seconds: float, python_path: Sequence[str]
+) -> str | None:
     """Run a command in an empty folder, and return its output; None: it failed or took too long."""
-    path = os.pathsep.join(filter(None, (str(project), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (*python_path, str(project), os.environ.get("PYTHONPATH"))))
     env = os.environ | {
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",
@@ -332,6 +349,8 @@ class CommandSetup:
     """Number of repeats of a trial, each with a seed of its own."""
     more_metrics: tuple[str, ...] = ()
     """The names of the study's other metrics, and of those with a limit."""
+    wandb: bool = False
+    """What the program logs to W&B goes to its trial."""
 
 
 def prepare_program_flags(
@@ -354,7 +373,8 @@ def prepare_program_flags(
             f"objective.pattern names only {', '.join(groups)}. Set study.metric to one of these, "
             f"or call a group so.",
         )
-    flags, note = ask_program_flags(command, names, Path.cwd())
+    python_path = [WANDB_PATH] if config.objective.wandb else []
+    flags, note = ask_program_flags(command, names, Path.cwd(), python_path=python_path)
     return flags, () if note is None else (note,)
 
 
@@ -375,4 +395,5 @@ def make_command_setup(
         refit=config.refit is not None,
         repeats=config.study.repeats,
         more_metrics=config.study.metrics.more_names,
+        wandb=config.objective.wandb,
     )

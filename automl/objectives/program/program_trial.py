@@ -30,12 +30,22 @@ from automl.objectives.program.printed_metrics import (
     ReportGrouping,
     normalize_name,
 )
-from automl.objectives.program.program_arguments import ProgramInputs, program_environment
+from automl.objectives.program.program_arguments import (
+    ProgramInputs,
+    nested_params,
+    program_environment,
+)
 from automl.objectives.program.program_flags import CommandSetup
 from automl.objectives.program.running_program import ProgramEnd
+from automl.objectives.program.wandb_log import (
+    WandbLog,
+    logged_points,
+    wandb_environment,
+    wandb_files,
+)
 from automl.record.append_only import read_sealed, write_sealed
 from automl.record.disk import flush_folder, make_folder, storage_errors, write_atomically
-from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER
+from automl.record.study_files import BEST_REPORT_FILE, PROGRAM_FILES_FOLDER, RETURNED_FILE
 from automl.record.texts import exit_status_text, fit_line
 from automl.trial import (
     FailedOutcome,
@@ -96,11 +106,18 @@ class LastOutputLines:
 
 
 def outcome_of_program(
-    end: ProgramEnd, last: LastOutputLines, record: TrialReports
+    end: ProgramEnd, last: LastOutputLines, record: TrialReports, returned: object = None
 ) -> TrialOutcome:
-    """Return the outcome of a program that ended by itself."""
+    """Return the outcome of a program that ended by itself.
+
+    `returned` is what it wrote to `returned.json`; None: nothing.
+    """
     number, now = record.spec.number, time.time()
     if end.status == 0:
+        if isinstance(returned, str):
+            return FailedOutcome(number, now, fit_line(returned), hopeless=True)
+        if returned is not None:
+            return outcomes.outcome_of_return(returned, record)
         if record.best_value is not None:
             return outcomes.finished_outcome(record.best_value, record)
         cause = f"{_no_value(record, last)}{_left_behind(end.left_behind)}"
@@ -200,6 +217,8 @@ class ProgramTrial:
         )
         self._grouping = ReportGrouping(setup.metric)
         self._unflushed: Sequence[Path] = ()
+        self.returned: object = None
+        """What the program returned by its file; None: nothing."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -213,7 +232,8 @@ class ProgramTrial:
         defaults = {"OMP_NUM_THREADS": str(self._setup.n_threads), "PET_STANDALONE": "1"}
         unset = {name: text for name, text in defaults.items() if name not in os.environ}
         refit = {"AUTOML_REFIT": "1"} if self._setup.refit else {}
-        return unset | own | program_environment(self.spec.params, self.inputs) | refit
+        wandb = wandb_environment(self._directory, os.environ) if self._setup.wandb else {}
+        return unset | own | program_environment(self.spec.params, self.inputs) | refit | wandb
 
     def prepare(self) -> None:
         """Make the trial's folders, and restore the best report from before an interruption.
@@ -222,7 +242,12 @@ class ProgramTrial:
         """
         with self._storing():
             self._unflushed = make_folder(Path(self.inputs.trial_dir))
-            write_atomically(Path(self.inputs.json), json.dumps(dict(self.spec.params)))
+            (self._directory / RETURNED_FILE).unlink(missing_ok=True)
+            params = self.spec.params
+            files = wandb_files(self._directory, params) if self._setup.wandb else {}
+            texts = nested_params(params) if self._setup.wandb else dict(params)
+            for file, text in {Path(self.inputs.json): json.dumps(texts), **files}.items():
+                write_atomically(file, text)
         try:
             best = read_sealed(self._directory / BEST_REPORT_FILE)
             self.record.set_best(int(best["step"]), float(best["value"]))
@@ -279,10 +304,24 @@ class ProgramTrial:
             self.report(report)
 
     def end(self) -> None:
-        """Report the metrics that the program printed last."""
+        """Report the metrics that the program printed last, and those that it returned."""
         for report in self._grouping.rest():
             self.report(report)
+        self.returned = self._read_returned()
+        if isinstance(self.returned, Mapping):
+            self.record.conclude(self.returned)
         self.record.finish()
+
+    def _read_returned(self) -> object:
+        try:
+            content = (self._directory / RETURNED_FILE).read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            text = content.decode(errors="replace")
+            return f"its {RETURNED_FILE} is no JSON ({error}): {text}"
 
     def write(self, chunk: bytes) -> None:
         """Write bytes to this process's standard output, if its file takes them."""
@@ -307,6 +346,14 @@ class ProgramLogReceiver(TrialLogReceiver):
     def __init__(self, trial: ProgramTrial) -> None:
         super().__init__(trial.record)
         self._trial = trial
+        self._wandb = WandbLog(Path(trial.spec.checkpoint_dir).absolute())
+
+    def take_wandb_calls(self) -> None:
+        """Log what the program has logged to W&B since the last call. Raises TrialPruned or
+        TrialInterrupted."""
+        record = self._trial.record
+        for values, step in self._wandb.calls():
+            self.log(logged_points(values, step, record.goal.metric, record.last_step))
 
     def log(
         self,

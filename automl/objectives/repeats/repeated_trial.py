@@ -116,7 +116,8 @@ class RepeatsProgress:
         by_reports = [outcome.reported.get(self.metric, outcome.value) for outcome in finished]
         contradicted = any(outcome.reported for outcome in finished)
         reported = {self.metric: sum(by_reports) / len(by_reports)} if contradicted else {}
-        return FinishedOutcome(self.trial, now, mean, values, reported=reported)
+        metrics = _mean_metrics([outcome.metrics for outcome in finished])
+        return FinishedOutcome(self.trial, now, mean, values, reported=reported, metrics=metrics)
 
     def has_equal_values(self) -> bool:
         """Return whether all repeats finished with the same value, as if they had no seed."""
@@ -295,6 +296,12 @@ class RepeatEvents:
         for number, verdict in self._on_events(events).items():
             if verdict is not Verdict.GO_ON and number in self.trials:
                 self.trials[number].progress.stop(verdict)
+
+
+def _mean_metrics(by_repeat: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric that all repeats have."""
+    names = [n for n in by_repeat[0] if all(n in metrics for metrics in by_repeat)]
+    return {n: sum(metrics[n] for metrics in by_repeat) / len(by_repeat) for n in names}
 
 
 class RepeatsFeed:

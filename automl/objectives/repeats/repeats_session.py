@@ -298,6 +298,7 @@ def _write_result(path: Path, reports: Sequence[MetricsReported], outcome: Finis
     content = {
         "value": outcome.value,
         "reported": dict(outcome.reported),
+        "metrics": dict(outcome.metrics),
         "reports": [[report.step, dict(report.metrics)] for report in reports],
     }
     with suppress(OSError):  # it only saves time
@@ -314,8 +315,12 @@ def _read_result(path: Path, number: int) -> Sequence[TrialEvent] | None:
             MetricsReported(number, now, int(step), {str(k): float(v) for k, v in metrics.items()})
             for step, metrics in content["reports"]
         ]
-        reported = {str(name): float(v) for name, v in content.get("reported", {}).items()}
+        by_name = [
+            {str(name): float(v) for name, v in content.get(key, {}).items()}
+            for key in ("reported", "metrics")
+        ]
         value = float(content["value"])
-        return [*reports, FinishedOutcome(number, now, value, reported=reported)]
+        done = FinishedOutcome(number, now, value, reported=by_name[0], metrics=by_name[1])
+        return [*reports, done]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -8,6 +8,7 @@ the answers it has kept. The preview is for display only; no decision depends on
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -31,7 +32,12 @@ from automl.record.study_files import StudyFiles
 from automl.record.study_record import StudyRecord
 from automl.record.texts import Say, counted, fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.features.feature import SweepEnding, SweepFeature, SweepSite
+from automl.running.features.feature import (
+    LONG_SWEEP_SECONDS,
+    SweepEnding,
+    SweepFeature,
+    SweepSite,
+)
 from automl.running.prepare.prepared_config import PreparedStudy
 from automl.search.trial_standings import RankedTrial
 from automl.terminal.view import EnsembleRow, FamilyRow, SweepView
@@ -46,6 +52,10 @@ rows."""
 N_OF_EACH = 5
 """Number of models of each family that are considered even if others are better. Models that make
 different errors help each other more."""
+IMPORTANCE_SECONDS, QUICK_SECONDS = 20.0, 1.0
+"""About the longest times to find out which columns matter, with pictures and without."""
+PICTURES_FRACTION = 0.1
+"""The fraction of a sweep's time limit that is kept for the ensemble and its pictures, at most."""
 MAX_RANKED_TRIALS = 1_000
 """Number of best trials searched for models of each family."""
 
@@ -81,12 +91,14 @@ def make_ensemble(
     *,
     draws: bool,
     say: Say,
+    left_seconds: float = math.inf,
     write: Callable[[EnsembleFileJob], EnsembleFileResult] = write_in_child,
 ) -> EnsembleBuilt | None:
     """Write `ensemble.pt` into the study at `path`. Return None unless two models can be joined.
 
-    `draws`: also draw pictures of its findings. They are redrawn where some exist, unless the study
-    wants none.
+    The event has the findings on which columns matter, unless the study wants no pictures.
+    `draws`: the findings are drawn as pictures, too, as they are where some pictures exist.
+    `left_seconds`: what is left of the sweep's time limit.
 
     Raises AutoMLError for models that cannot be read.
     """
@@ -98,13 +110,21 @@ def make_ensemble(
     model_paths = {n: str(file) for n, file in models.items() if file.exists()}
     if len(model_paths) < MIN_ENSEMBLE_MODELS:
         return None
-    draws = prepared.config.study.finishes_with(Finish.plots) and (draws or files.plots.exists())
-    plots = str(files.plots) if draws else None
+    finds = prepared.config.study.finishes_with(Finish.plots)
+    draws = finds and (draws or files.plots.exists())
+    find_seconds = importance_seconds(left_seconds) if draws else QUICK_SECONDS
     job = EnsembleFileJob(
-        str(files.ensemble), model_paths, dataset, path.name, builder_target(prepared), plots
+        str(files.ensemble),
+        model_paths,
+        dataset,
+        path.name,
+        build=builder_target(prepared),
+        importance_seconds=find_seconds if finds else None,
+        plots=str(files.plots) if draws else None,
+        metric=prepared.config.study.leading_metric,
     )
-    drawing = " and drawing what it found" * (plots is not None)
-    with long_step(f"making the ensemble of {counted(len(model_paths), 'model')}{drawing}", say):
+    drawing = " and drawing what it found" * draws
+    with long_step(f"choosing an ensemble from {counted(len(model_paths), 'model')}{drawing}", say):
         written = write(job)
     if written.not_drawn:
         say(f"not drawn: {fit_line(written.not_drawn)}")
@@ -117,7 +137,22 @@ def make_ensemble(
         written.scores,
         written.rows_per_second,
         written.best_trial_scores,
+        written.intervals,
+        written.findings,
     )
+
+
+def importance_seconds(left_seconds: float) -> float:
+    """Return how long it may take to find out which columns matter, so that time is left for the
+    pictures."""
+    return min(IMPORTANCE_SECONDS, max(QUICK_SECONDS, left_seconds / 2))
+
+
+def kept_pictures_seconds(limit_seconds: float) -> float:
+    """Return the seconds of a sweep's time limit that are kept for the ensemble and its pictures;
+    0 for a sweep that is too short for pictures."""
+    kept = min(IMPORTANCE_SECONDS, PICTURES_FRACTION * limit_seconds)
+    return kept if limit_seconds >= LONG_SWEEP_SECONDS else 0.0
 
 
 def refuse_user_models(config: Config) -> None:
@@ -195,6 +230,7 @@ class GrowingEnsemble:
         # An edit of the study changes none of them.
         self._choice, self._dataset = prepared.choice, prepared.dataset
         self._builder = builder_target(prepared)
+        self._metric = prepared.config.study.leading_metric
         self._files = StudyFiles(path)
         self._process: AnsweringProcess | None = None
         self.can_grow = can_preview_ensemble(prepared)
@@ -255,7 +291,7 @@ class GrowingEnsemble:
             return
         if self._process is None:
             assert self._dataset is not None, "only a table has a preview of its ensemble"
-            growing = EnsembleWorkerSetup(self._dataset, self._builder)
+            growing = EnsembleWorkerSetup(self._dataset, self._builder, self._metric)
             self._process = AnsweringProcess(ProcessEntry(GROW, growing))
         self._process.ask(EnsembleQuery(models))
 
@@ -277,13 +313,17 @@ def rebuild_wait_seconds(took_seconds: float) -> float:
 
 
 def ensemble_row(
-    grown: EnsembleQueryResult, ranking: Sequence[RankedTrial], metric: str, choice: str
+    grown: EnsembleQueryResult | EnsembleBuilt,
+    ranking: Sequence[RankedTrial] | Sequence[TrialRecord],
+    metric: str,
+    choice: str,
 ) -> EnsembleRow:
     """Return the score by the study's metric, and the weight of each family, the best family
     first."""
     best: dict[str, float] = {}
     family: dict[int, str] = {}
     for trial in ranking:
+        assert trial.value is not None, "trials without a value have no rank"
         name = family[trial.number] = str(trial.params.get(choice))
         best.setdefault(name, trial.value)
     weights: Mapping[str, float] = {
@@ -315,6 +355,12 @@ class SweepEnsemble(SweepFeature):
         wanted = prepared.config.study.finishes_with(Finish.ensemble)
         return cls(site) if is_search and wanted else None
 
+    def kept_seconds(self) -> float:
+        study = self._site.prepared().config.study
+        if study.timeout_seconds is None or not study.finishes_with(Finish.plots):
+            return 0.0
+        return kept_pictures_seconds(study.timeout_seconds)
+
     def look(self, view: SweepView) -> SweepView:
         """Bring the preview up to date, and show it."""
         if view.ended is not None or not self._growing.can_grow:
@@ -342,8 +388,9 @@ class SweepEnsemble(SweepFeature):
                     prepared,
                     ending.path,
                     ending.record,
-                    draws=site.clock.is_long,
+                    draws=site.clock.is_long(self.kept_seconds()),
                     say=site.say,
+                    left_seconds=self._left_seconds(),
                     write=self._growing.write,
                 )
         except (AutoMLError, KeyboardInterrupt) as error:
@@ -355,8 +402,15 @@ class SweepEnsemble(SweepFeature):
         if event is None:
             return
         site.log.append(event)
-        ending.joined = ending.answer["ensemble"] = event
+        ending.joined = event
+        ending.answer["ensemble"] = replace(event, intervals={}, findings=None)
         self._lines = ensemble_lines(event, ending.record, prepared.choice, ending.path)
+
+    def _left_seconds(self) -> float:
+        """Return what is left of the sweep's time limit; infinite without one."""
+        limit = self._site.prepared().config.study.timeout_seconds
+        end_seconds = math.inf if limit is None else self._site.clock.end_seconds(limit)
+        return end_seconds - time.monotonic()
 
     def closing(self, ending: SweepEnding) -> Sequence[str]:
         return self._lines

@@ -51,10 +51,12 @@ class SweepClock:
     has_long_end: bool = False
     """Whether the sweep chooses the family, so that its end loads libraries as its begin does."""
 
-    @property
-    def is_long(self) -> bool:
-        """Whether what takes about a second at the end is a small part of the sweep."""
-        return time.monotonic() - self.called_seconds >= LONG_SWEEP_SECONDS
+    def is_long(self, kept_seconds: float) -> bool:
+        """Return whether what takes about a second at the end is a small part of the sweep.
+
+        `kept_seconds`: the part of its time limit that was kept for the end.
+        """
+        return time.monotonic() + kept_seconds - self.called_seconds >= LONG_SWEEP_SECONDS
 
     def end_seconds(self, limit_seconds: float) -> float:
         """Return when a sweep with this time limit has to be over."""
@@ -89,6 +91,8 @@ class StudyReader(Protocol):
     def pauses(self) -> PauseReader: ...
 
     def best(self) -> RankedTrial | None: ...
+
+    def leader(self) -> tuple[int, float] | None: ...
 
     def ranking(self, n: int) -> tuple[RankedTrial, ...]: ...
 

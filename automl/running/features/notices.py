@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from automl.record.texts import fit_line
 from automl.record.trial_record import TrialRecord
-from automl.running.features.feature import StudyReader, SweepFeature, SweepSite
-from automl.running.loop.messages import PlannedTrial
+from automl.running.features.feature import StudyReader, SweepEnding, SweepFeature, SweepSite
+from automl.running.loop.messages import PlannedTrial, StopReason
 from automl.terminal.failure_counts import FailureCounts
 from automl.terminal.view import SweepView
 from automl.trial import (
@@ -99,6 +99,14 @@ class LimitWatch:
         )
 
 
+def no_trial_line(limit_seconds: float, loading_seconds: float) -> str:
+    """Return the line about a sweep whose time was up before any of its trials had ended."""
+    return (
+        f"no trial ended in time: study.timeout_seconds={limit_seconds:g} counts from the call on, "
+        f"and loading took {loading_seconds:.1f} s; give it more, such as timeout=10min"
+    )
+
+
 class SweepNotices(SweepFeature):
     """Warns the user once of each thing that they may not have meant, and counts failures by
     cause."""
@@ -109,6 +117,7 @@ class SweepNotices(SweepFeature):
         self._limits = LimitWatch(prepared.config.study.metrics)
         self._returned = ReturnedValues(trials.values())
         self._failures = FailureCounts(trials)
+        self._site, self._n_ended = site, 0
         self._repeated: RepeatedParams | None = None
         # The trials of others differ in more: in seeds and rows, or in what they ask for later.
         if prepared.purpose.tells_of_repeats and not prepared.asks_for_params:
@@ -124,11 +133,21 @@ class SweepNotices(SweepFeature):
             yield line
 
     def trial_ended(self, outcome: TrialOutcome) -> Iterator[str]:
+        self._n_ended += 1
         if isinstance(outcome, FailedOutcome):
             self._failures.add(outcome)
         yield from self._limits.found(self._study)
         if (line := self._returned.line(outcome, self._metric)) is not None:
             yield line
+
+    def closing(self, ending: SweepEnding) -> Iterator[str]:
+        study, clock = self._site.prepared().config.study, self._site.clock
+        if ending.stop is not StopReason.TIMEOUT or self._n_ended or study.timeout_seconds is None:
+            return
+        n_done = sum(n for state, n in self._study.counts().items() if state.is_final)
+        if n_done < study.decided_n_trials:
+            loading_seconds = clock.loaded_seconds - clock.called_seconds
+            yield no_trial_line(study.timeout_seconds, loading_seconds)
 
     def look(self, view: SweepView) -> SweepView:
         return replace(view, failures=self._failures.rows())

@@ -18,6 +18,7 @@ from pathlib import Path
 from automl.config import Config, DataKind, ExecutionKind, Finish, RefitArguments
 from automl.data.dataset import Dataset
 from automl.errors import AutoMLError
+from automl.models.families.auto.family import n_rows_of_trial
 from automl.record.signal_receiver import StopSignal, signal_receiver
 from automl.record.studies import read_study
 from automl.record.study_directory import study_command
@@ -33,7 +34,7 @@ from automl.running.prepare.refit_task import (
     make_refit_task,
     refuse_unfit_settings,
 )
-from automl.trial import TrialOutcome
+from automl.trial import Params, TrialOutcome
 
 MAX_TIME_FRACTION = 0.1
 """Largest fraction of a sweep's time that is kept for the refit. Above it trials are worth more
@@ -148,8 +149,9 @@ class SweepRefit(SweepFeature):
         limit = self._config.study.timeout_seconds
         if limit is None or reason_against_refit(self._site.prepared()):
             return 0.0
-        best = [trial.number for trial in self._site.study.ranking(N_LIKELY_TRIALS)]
-        needed = self._needed_seconds(self._lengths.of(best))
+        best = self._site.study.ranking(N_LIKELY_TRIALS)
+        lengths = [(t.params, length) for t in best for length in self._lengths.of([t.number])]
+        needed = self._needed_seconds(lengths)
         return reserved_refit_seconds(needed, limit)
 
     def end(self, ending: SweepEnding) -> None:
@@ -184,7 +186,9 @@ class SweepRefit(SweepFeature):
         refuse_unfit_settings(config, ARGUMENTS)
         winner = ensemble_to_refit(record, self._path) or best
         task = make_refit_task(config, ARGUMENTS, self._path, record, winner)
-        needed = self._needed_seconds([seconds_to_best(trial) for trial in task.members])
+        needed = self._needed_seconds(
+            [(trial.params, seconds_to_best(trial)) for trial in task.members]
+        )
         if why := refit_time_refusal(needed, self._left_seconds, config.study.timeout_seconds):
             return SweepRefitResult(line=self._not_done(why))
         self._site.free_workers()  # the refit needs the memory that they hold
@@ -223,10 +227,13 @@ class SweepRefit(SweepFeature):
             return None
         return max(0.0, self._site.clock.end_seconds(limit) - time.monotonic())
 
-    def _needed_seconds(self, lengths: Sequence[float]) -> float:
-        """Return the time for training trials of these lengths again on more rows."""
-        more = self._n_rows / len(self._dataset.train)
-        refit_lengths = [more * seconds for seconds in lengths]
+    def _needed_seconds(self, lengths: Sequence[tuple[Params, float]]) -> float:
+        """Return the time for training trials with these params and lengths again on all rows."""
+        n_train = len(self._dataset.train)
+        refit_lengths = [
+            seconds * self._n_rows / (n_rows_of_trial(params) or n_train)
+            for params, seconds in lengths
+        ]
         return makespan_seconds(refit_lengths, self._site.n_places())
 
     def _not_done(self, why: str) -> str:

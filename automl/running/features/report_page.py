@@ -10,22 +10,26 @@ from pathlib import Path
 from automl.errors import AutoMLError, ConfigError, StorageError
 from automl.models.family import load_families
 from automl.record.study_files import StudyFiles
-from automl.report.study_data import StudyData, read_study_data
+from automl.report_page.study_data import DEFAULT_REFRESH_SECONDS, StudyData, read_study_data
 from automl.running.features.feature import SweepEnding, SweepFeature, SweepSite
 from automl.terminal.view import read_view
 from automl.trial import ReportWritten
 
 
-def make_report(directory: Path, *, is_running: bool = False) -> Path:
+def make_report(
+    directory: Path, *, is_running: bool = False, refresh_seconds: float = DEFAULT_REFRESH_SECONDS
+) -> Path:
     """Write the report of the study at `directory`; return its path.
 
-    Raises ConfigError if the study cannot be read, StorageError if the page cannot be written.
+    While a sweep runs, the page loads itself again each `refresh_seconds`. Raises ConfigError if
+    the study cannot be read, StorageError if the page cannot be written.
     """
-    from automl.report.page import write_report  # jinja2 would delay a sweep's first trial
+    from automl.report_page.page import write_report  # jinja2 would delay a sweep's first trial
 
     data = read_report_data(directory, is_running=is_running)
     family = load_families().get(data.record.settings.get("model", ""))
-    return write_report(data, directory, None if family is None else family.choice)
+    choice = None if family is None else family.choice
+    return write_report(data, directory, choice, refresh_seconds)
 
 
 def read_report_data(directory: Path, *, is_running: bool = False) -> StudyData:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automl.data.dataset import Dataset
-from automl.data.scoring.evaluation import simplest_baseline
+from automl.data.scoring.evaluation import constant_thresholds, simplest_baseline
 from automl.data.scoring.metrics import make_predictions
 from automl.errors import AutoMLError
 from automl.execution.child_calls import call_in_child
@@ -73,7 +73,9 @@ def score_on_test_rows(
     files = {result.name: result.file} | ({} if refit is None else {REFIT_NAME: refit})
     paths = {name: str(file) for name, file in files.items()}
     with long_step(f"scoring {' and '.join(files)} on test rows", say):
-        answer = call_in_child(ProcessEntry(SCORE, HeldOutScoringJob(paths, data)))
+        assert prepared.dataset is not None, "a table has test rows"
+        job = HeldOutScoringJob(paths, data, prepared.dataset.users_metric)
+        answer = call_in_child(ProcessEntry(SCORE, job))
     assert isinstance(answer, HeldOutScores)
     return answer
 
@@ -83,8 +85,10 @@ def baseline_scores(dataset: Dataset) -> tuple[str, Scores]:
     models."""
     ((name, outputs),) = simplest_baseline(dataset, dataset.judged.rows).items()
     unit = dataset.target_mean, dataset.target_scale
+    y, own = dataset.judged.y, dataset.users_metric
+    threshold = constant_thresholds(y, own)
     return name, make_predictions(
-        dataset.task, outputs, dataset.judged.y, *unit, dataset.loss
+        dataset.task, outputs, y, *unit, dataset.loss, threshold, own
     ).scored()
 
 

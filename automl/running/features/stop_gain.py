@@ -17,6 +17,7 @@ class GainRule(SweepFeature):
         self._study, self._log, self._say = site.study, site.log, site.say
         self._least_gain, self._metric = least_gain, metric
         self._next_n_keys = 0
+        self._reason: str | None = None
 
     @classmethod
     def make(cls, site: SweepSite) -> GainRule | None:
@@ -29,8 +30,11 @@ class GainRule(SweepFeature):
     def why_no_more(self) -> str | None:
         """Return, and say, why no more trials are worth it, or None.
 
-        The values are looked at each time that there are a twentieth more.
+        The values are looked at each time that there are a twentieth more. Once no more trials are
+        worth it, this holds for the rest of the sweep.
         """
+        if self._reason is not None:
+            return self._reason
         keys = self._study.pauses.comparable_keys()
         if len(keys) < self._next_n_keys:
             return None
@@ -39,10 +43,10 @@ class GainRule(SweepFeature):
         if gain is None or gain >= self._least_gain:
             return None
         seconds = self._log.device_seconds(time.time())
-        reason = (
+        self._reason = (
             f"as many trials again ({len(keys)}, {duration_text(seconds)} of device time) are "
             f"expected to improve {self._metric} by {gain:.2g}, less than "
             f"study.stop_gain={self._least_gain:g}"
         )
-        self._say(f"no more trials: {reason}")
-        return reason
+        self._say(f"no more trials: {self._reason}")
+        return self._reason

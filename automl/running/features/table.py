@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from automl.errors import StorageError
 from automl.running.features.ensemble import SweepEnsemble
 from automl.running.features.feature import ClosingTable, SweepEnding, SweepFeature, SweepSite
+from automl.running.features.live_page import SweepLivePage
 from automl.running.features.notices import SweepNotices
 from automl.running.features.refit_at_end import SweepRefit
 from automl.running.features.report_page import SweepReport
 from automl.running.features.retention import CheckpointRetention
 from automl.running.features.scores import SweepScores
 from automl.running.features.stop_gain import GainRule
+from automl.running.features.stop_value import ValueRule
 from automl.running.features.waits import SweepWaits
 from automl.running.features.winner_link import WinnerLink
 from automl.running.loop.messages import PlannedTrial
@@ -44,6 +46,7 @@ class Feature:
 
 FEATURES = (
     Feature("notices", SweepNotices.make),
+    Feature("value", ValueRule.make, settings=("study.stop_value",)),
     Feature("gain", GainRule.make, settings=("study.stop_gain",)),
     Feature(
         "retention",
@@ -62,6 +65,7 @@ FEATURES = (
     Feature("refit", SweepRefit.make, commands=("refit",)),
     Feature("winner", WinnerLink.make),
     Feature("scores", SweepScores.make, commands=("evaluate",)),
+    Feature("live page", SweepLivePage.make),
     Feature("report", SweepReport.make, commands=("report",), events=(ReportWritten,)),
 )
 """All features, in the order in which their hooks run. The report is last, since it shows the

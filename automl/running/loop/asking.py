@@ -127,9 +127,10 @@ class TrialAsker:
             self.ended = self.why_no_more()
 
     def change_total(self, n_trials: int) -> None:
-        """Ask for trials up to another total; an edited space may have more trials, too."""
+        """Ask for trials up to another total; an edited space may have more trials, too, and the
+        reason to ask for no more may be gone."""
         self.n_trials = n_trials
-        self._exhausted = False
+        self.ended, self._exhausted = None, False
 
     def refused(
         self,
@@ -167,7 +168,10 @@ class TrialAsker:
         promoted = self.ports.promotions.promote(grows=self.wants_new)
         if promoted is not None:
             return promoted
-        asked = self.ports.trials.ask() if self.wants_new else None
+        self.end_if_enough()
+        if not self.wants_new:
+            return None
+        asked = self.ports.trials.ask()
         if asked is None:
             self._exhausted, self._in_vain = True, self.peers.may_run()
             return None

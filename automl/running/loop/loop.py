@@ -210,7 +210,7 @@ class SweepLoop:
             case TrialStartsHeld(refusal):
                 self._placing.hold = refusal
             case TimePassed():
-                pass
+                self.asking.end_if_enough()
         if (deadline := self.deadline()) is not None and now_seconds >= deadline:
             self._time_is_up()
         self._admit(now_seconds)

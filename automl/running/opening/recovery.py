@@ -18,6 +18,7 @@ from automl.running.loop.messages import PlannedTrial, WaitingTrial
 from automl.search.optuna_trials import BegunTrials, EndedTrial
 from automl.search.study import Study
 from automl.trial import (
+    IMPORTED_DEVICE,
     DeviceKind,
     FailedOutcome,
     MemoryPeakMeasured,
@@ -29,9 +30,6 @@ from automl.trial import (
     TrialState,
     TrialTagged,
 )
-
-IMPORTED_DEVICE = "Optuna"
-"""Name of the device of a trial that ended in another study."""
 
 
 def begun_trials(log: EventLog) -> BegunTrials:

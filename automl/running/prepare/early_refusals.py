@@ -57,12 +57,13 @@ def _refuse_unknown_metrics(config: Config) -> None:
     data, metrics = config.data, config.study.metrics
     if data.kind is not DataKind.python:  # its function may name others
         task = data.task if data.kind is DataKind.csv else Task.classification
-        check_reported(metrics.leading.name, metrics.more_names, reported_metric(task))
+        known = reported_metric(task, config.study.users_metric)
+        check_reported(metrics.leading.name, metrics.more_names, known)
 
 
 def _refuse_missing_files(config: Config) -> None:
     """Raise ConfigError for a table, a file of a function or a program that is not there."""
-    data, objective = config.data, config.objective
+    data, objective, study = config.data, config.objective, config.study
     if objective.kind is ObjectiveKind.builtin:
         tables = {"data.path": data.path, "data.test": data.test_path}
         for key, path in tables.items() if data.kind is DataKind.csv else ():
@@ -72,6 +73,7 @@ def _refuse_missing_files(config: Config) -> None:
             "model.target": getattr(config.model, "target", None),
             "data.source": data.source,
             "training.loss": config.training.loss_target,
+            "study.metric": None if study.metric_parts else study.metric_function,
         }
     else:
         targets = {"objective.target": objective.target}

@@ -28,8 +28,8 @@ from automl.search.samplers.sampler import SamplerInputs
 from automl.search.search_space import parse_space
 from automl.trial import StudyEdited
 
-TOTALS = ("n_trials", "timeout_seconds")
-"""The settings of `study.` that can be edited."""
+ENDS = ("n_trials", "timeout_seconds", "stop_value")
+"""The settings of `study.` that can be edited: those that say when a sweep ends."""
 _MEANING = (
     "data.",
     "model",
@@ -124,7 +124,7 @@ def editable_settings(config: Config) -> dict[str, Any]:
     for group in _OPTIONS:
         option = getattr(config, group)
         settings[group] = {"name": option_name(option), **to_plain_values(option)}
-    return settings | {f"study.{name}": getattr(config.study, name) for name in TOTALS}
+    return settings | {f"study.{name}": getattr(config.study, name) for name in ENDS}
 
 
 def edit_study(
@@ -217,7 +217,7 @@ def _refuse_unfit_study(
             "objective=optuna: the objective itself says which params it has, so its space cannot "
             "be edited. Change the objective, and begin a new study.name with it."
         )
-    if not edited.space:
+    if not edited.space and not prepared.asks_for_params:
         raise ConfigError("edit: the space would be empty; leave at least one param in it.")
     space = parse_space(edited.space)
     known = {name for _, earlier in prepared.rules.history.earlier for name in earlier.names}
@@ -232,7 +232,8 @@ def _refuse_unfit_study(
                 f"{key}.default=…"
             )
     for number, params in enumerate(edited.study.enqueue[n_trials:], n_trials):
-        space.check(params, f"study.enqueue[{number}]")
+        has_others = prepared.asks_for_params
+        space.check(params, f"study.enqueue[{number}]", may_have_others=has_others)
     _refuse_fixed_choices(prepared, change)
 
 
@@ -302,8 +303,8 @@ def _refuse_other_changes(before: Config, after: Config) -> None:
                 f"{copying_command(before.study, '…')} {key}=…"
             )
         raise ConfigError(
-            f"{word}: an edit changes the space, study.n_trials, study.timeout_seconds, sampler "
-            "and pruner. Settings of a sweep change when it goes on: "
+            f"{word}: an edit changes the space, study.n_trials, study.timeout_seconds, "
+            "study.stop_value, sampler and pruner. Settings of a sweep change when it goes on: "
             f"{study_command('resume', before.study)} {key}=…"
         )
 
@@ -316,7 +317,7 @@ def _other_changes(before: Config, after: Config) -> list[str]:
 
 def _is_ignored(key: str) -> bool:
     group, _, name = key.partition(".")
-    own = {"dir", "name", "copy", "relative_to", "n_edits", *TOTALS}
+    own = {"dir", "name", "copy", "relative_to", "n_edits", *ENDS}
     return group in ("space", *_OPTIONS) or (group == "study" and name in own)
 
 

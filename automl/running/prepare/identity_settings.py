@@ -11,7 +11,7 @@ from automl.config.data import VALIDATION_FRACTION
 from automl.config.decided import decided_cases
 from automl.models.family import family_name, family_of
 from automl.record.trial_record import LIST_SEPARATOR
-from automl.running.prepare.resume_command import function_parts, refit_settings
+from automl.running.prepare.resume_command import part_digests, refit_settings
 from automl.search.pruners import pruners
 from automl.search.samplers import samplers
 
@@ -25,12 +25,15 @@ def identity_settings(config: Config) -> dict[str, Any]:
         "metric": config.study.metric,
         "direction": directions if len(directions) > 1 else directions[0],
     }
+    if config.study.metric_function is not None:  # older studies have none
+        study["metric_function"] = config.study.metric_function
+        study |= {"metric_parts": part_digests(config.study.metric_parts)}
     if metrics.limits:  # older studies have none
         study["constraints"] = {limit.name: limit.largest for limit in metrics.limits}
     identity: dict[str, Any] = {
         "study": study | {"seed": config.study.seed, "enqueue": config.study.enqueue},
         "objective": to_plain_values(config.objective)
-        | {"parts": function_parts(config.objective)},
+        | {"parts": part_digests(config.objective.parts)},
     }
     if config.study.warm_from:  # older studies have none
         identity["study"]["warm_from"] = config.study.warm_from
@@ -83,7 +86,7 @@ def flat_settings(config: Config) -> dict[str, str]:
             flat[prefix] = str(value)
 
     settings = to_plain_values(config)
-    for own in ("copy", "relative_to", "n_edits"):
+    for own in ("copy", "relative_to", "n_edits", "metric_parts"):
         del settings["study"][own]
     del settings["objective"]["parts"], settings["objective"]["if_changed"]
     del settings["refit"]

@@ -10,18 +10,20 @@ trials only. The quick families of each turn then go first.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
+from automl.models.families.auto.family import MANY_ROWS, PART_ROWS
 from automl.models.family import family_name, family_of
-from automl.trial import Params, ParamValue
+from automl.trial import ROWS_PARAM, Params, ParamValue
 
 LONG_TRIAL_SECONDS = 60.0
-MANY_ROWS = 100_000
-ENOUGH_ROWS = 50_000
-"""Trials on this many rows mostly rank as on all rows, and a refit has all of them."""
+LONG_FRACTION = 0.25
+"""Of a table of many rows, families whose trial takes a larger fraction of the sweep's time limit
+are tried last."""
 
 
 def long_trial_warnings(
@@ -30,6 +32,7 @@ def long_trial_warnings(
     """Return a warning line if trials of some family are long. `ends`: the ends of each param's
     range."""
     seconds = seconds_by_family(config, dataset, ends)
+    dataset = _sized_for_trials(dataset, ends)
     long = {
         name: need
         for name, need in seconds.items()
@@ -52,7 +55,7 @@ def seconds_by_family(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> dict[str, float | None]:
     """Return the seconds of a trial of each family by `Family.trial_seconds`. None if unknown."""
-    family = family_of(config)
+    family, dataset = family_of(config), _sized_for_trials(dataset, ends)
     searched = set(ends.get(family.choice or "", family.by_choice))
     members = {name: one for name, one in family.by_choice.items() if name in searched}
     training = config.training
@@ -69,6 +72,12 @@ def seconds_by_family(
     }
 
 
+def _sized_for_trials(dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]) -> Dataset:
+    """Return the data set with as many rows as a trial of the space trains on."""
+    numbers = [n for n in ends.get(ROWS_PARAM, ()) if isinstance(n, int)]
+    return dataset.first_rows(max(numbers)) if numbers else dataset
+
+
 def _quicker(
     config: Config,
     dataset: Dataset,
@@ -78,7 +87,7 @@ def _quicker(
     if dataset.n_models > 1:
         yield f"data.folds=1 trains one model in place of {dataset.n_models}"
     elif _may_take_a_part(config) and dataset.n_train > MANY_ROWS:
-        yield f"data.sweep_rows={ENOUGH_ROWS} (trials have so many rows, refit all)"
+        yield f"data.sweep_rows={PART_ROWS} (trials have so many rows, refit all)"
     short = [name for name in seconds if name not in long]
     if short and len(seconds) > 1:
         yield f"model.families=[{','.join(short)}]"
@@ -97,15 +106,24 @@ def _minutes(seconds: float) -> str:
 
 
 def order_quick_families_first(
-    points: Sequence[Params], choice: str, seconds: Mapping[str, float | None]
+    points: Sequence[Params],
+    choice: str,
+    seconds: Mapping[str, float | None],
+    most_seconds: float = math.inf,
 ) -> Sequence[Params]:
     """Return `points` with the quick families of each turn first, if a trial of some family takes
     minutes.
 
     `seconds`: time of a trial by family; None if unknown, which counts as little. `choice`: the
-    param that names the family.
+    param that names the family. Families whose trial takes more than `most_seconds` come last.
     """
-    if all((need or 0.0) <= LONG_TRIAL_SECONDS for need in seconds.values()):
+    if any((need or 0.0) > most_seconds for need in seconds.values()):
+        late = [p for p in points if (seconds.get(str(p.get(choice))) or 0.0) > most_seconds]
+        early = [p for p in points if p not in late]
+        return [*order_quick_families_first(early, choice, seconds), *late]
+    if all(
+        (seconds.get(str(params.get(choice))) or 0.0) <= LONG_TRIAL_SECONDS for params in points
+    ):
         return points
     n_before = Counter[str]()
     order = []

@@ -66,20 +66,21 @@ def size_outlook(
 
 @dataclass(frozen=True)
 class TimeOutlook:
-    """How long the trials that are left would take."""
+    """How long the trials that are left would take, none pruned beyond those that were timed."""
 
     trial_seconds: float
-    """Time of a trial on its device."""
+    """Mean time of a trial on its device."""
     n_left: int
+    """Number of trials that are left; with a limit the number of those that end within it."""
     n_at_once: int
     known_by: str
     """What the time of a trial was taken from, in words."""
-
-    @property
-    def seconds(self) -> float:
-        """The time of all trials that are left, none pruned beyond those that were timed."""
-        rounds = -(-self.n_left // max(1, self.n_at_once))
-        return rounds * self.trial_seconds
+    seconds: float
+    """Time from the start of the first trial to the end of the last."""
+    start_seconds: float = 0.0
+    """The part of it until worker processes are ready, as far as it was measured."""
+    limit_seconds: float | None = None
+    """The time limit of the sweep; None: a number of trials ends it."""
 
 
 def time_from_record(
@@ -105,4 +106,6 @@ def time_from_seconds(
     n_trials = prepared.config.study.decided_n_trials
     if not seconds or n_trials >= UNLIMITED_N_TRIALS:
         return None
-    return TimeOutlook(sum(seconds) / len(seconds), max(0, n_trials - n_ended), n_at_once, known_by)
+    mean, n_left = sum(seconds) / len(seconds), max(0, n_trials - n_ended)
+    rounds = -(-n_left // max(1, n_at_once))
+    return TimeOutlook(mean, n_left, n_at_once, known_by, rounds * mean)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from automl.config import (
     ChooseDevice,
@@ -24,19 +25,23 @@ from automl.config import (
 )
 from automl.config.metrics import ValueLoss, reported_metric
 from automl.data.dataset import Dataset, UserDataFacts
+from automl.data.users_metric import UsersMetric
 from automl.errors import ConfigError
 from automl.in_trial.user_code import open_inside
+from automl.models.families.auto.family import BY_ROWS
 from automl.models.family import Family, family_name, family_of
 from automl.objectives.function_call import (
     CalledFunction,
     ObjectiveDeclaration,
     declaration_of_function,
 )
+from automl.objectives.optuna_objective.suggestion_entries import declaration_of_optuna_objective
 from automl.objectives.plan_checks import (
     check_batch,
     check_class_weight,
     check_conditions,
     check_counts,
+    check_log_targets,
     check_loss,
     check_metric,
     check_space,
@@ -50,6 +55,7 @@ from automl.objectives.training_plan import (
     SessionSetup,
     TrainingPlan,
     declare_objective,
+    make_users_metric,
 )
 from automl.record.texts import say_unfailing
 from automl.running.prepare.early_refusals import refuse_early
@@ -60,7 +66,7 @@ from automl.running.prepare.purpose import FINAL_TRAINING, SEARCH
 from automl.search.samplers.sampler import Sampler
 from automl.search.search_space import SearchSpace, parse_space
 from automl.tracking.long_step import long_step
-from automl.trial import ParamValue, ProcessEntry, StudyEdited
+from automl.trial import ROWS_PARAM, ParamValue, ProcessEntry, StudyEdited
 
 DECLARE = "automl.objectives.training_plan:declare_users"
 DESCRIBE = "automl.objectives.user_data.source:describe_data"
@@ -125,7 +131,7 @@ class _StudyPreparation:
             "needs a space: space.temperature=20..80.",
         )
         self._check_enqueued(space)
-        if config.objective.kind is ObjectiveKind.optuna:
+        if config.objective.asks_for_params:
             self._check_sampler(space)
         plan = TrainingPlan.from_config(config, space.names, self._refit_plan)
         dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
@@ -192,11 +198,21 @@ class _StudyPreparation:
 
     def _parse_space(self, n_rows: int | None = None) -> SearchSpace:
         """Return the space, which for tables of some numbers of rows lacks some params."""
-        return parse_space(self._family.searched_space(self._config.space, n_rows))
+        return parse_space(self._family.searched_space(self._entries, n_rows))
+
+    @property
+    def _entries(self) -> Mapping[str, Any]:
+        """The entries of the space, without `rows: by_rows` where settings of the data say on which
+        rows trials train."""
+        data, entries = self._config.data, self._config.space
+        is_open = data.sweep_rows is None and data.folds in (None, 1, "auto")
+        if is_open or entries.get(ROWS_PARAM) != BY_ROWS:
+            return entries
+        return {name: entry for name, entry in entries.items() if name != ROWS_PARAM}
 
     def _check_enqueued(self, space: SearchSpace) -> None:
         """Check the params to try first, unless some may have been tried in an earlier space."""
-        asks = self._config.objective.kind is ObjectiveKind.optuna
+        asks = self._config.objective.asks_for_params
         for number, params in enumerate(() if self._edits else self._config.study.enqueue):
             space.check(params, f"study.enqueue[{number}]", may_have_others=asks)
 
@@ -217,9 +233,12 @@ class _StudyPreparation:
         )
         study, training = self._config.study, self._config.training
         if self._config.data.kind is not DataKind.python:
-            dataset = read_table(self._config.data, training.value_loss)
+            called = self._called if study.metric_parts else None
+            users_metric = make_users_metric(self._config, called)
+            dataset = read_table(self._config.data, training.value_loss, users_metric)
             check_loss(training.loss_name, dataset.task)
             check_counts(dataset)
+            check_log_targets(study.leading_metric, dataset)
             for metric in study.metrics.metrics:
                 check_metric(metric.name, metric.direction, dataset.task, training.value_loss)
             return dataset, None
@@ -231,6 +250,13 @@ class _StudyPreparation:
             "data",
             "python",
             "rows of any shape are for a network of your own: add model=python model.target=…",
+        )
+        check_setting(
+            study.metric_function is None,
+            "study.metric",
+            study.metric_function,
+            "a function of your own judges the predictions of a table: with data=python, take a "
+            "metric that the training reports.",
         )
         facts = describe_user_data(self._config, plan)
         check_loss(training.loss_name, facts.task)
@@ -265,17 +291,22 @@ class _StudyPreparation:
     def _declare(self, plan: TrainingPlan, dataset: Dataset | None) -> ObjectiveDeclaration:
         """Return what the objective declares. A user's module is imported where it will train, so
         that this process needs no torch."""
-        if self._called is not None:
+        if self._called is not None and not self._is_builtin:
             name = str(plan.objective.target)
+            if plan.objective.suggests:
+                return declaration_of_optuna_objective(self._called.load(name), name)
             return declaration_of_function(self._called.load(name), plan.space, name)
         is_inline = self._config.execution.kind is ExecutionKind.inline
         if is_inline or not plan.users_code:
             with open_inside(mlflow_inside_entry(self._config, plan)).importing():
                 return declare_objective(plan, dataset)
-        declaration = _ask(self._config, plan, DECLARE)
+        # Of the dataset, only its task matters, and some rows on which a metric is tried.
+        tried = None if dataset is None else _rows_to_try(dataset)
+        declaration = _ask(self._config, plan, DECLARE, tried)
         assert isinstance(declaration, ObjectiveDeclaration)
-        if dataset is not None:  # the dataset is not sent along, since only its task matters here
-            declaration = replace(declaration, metrics=reported_metric(dataset.task))
+        if dataset is not None:
+            metrics = reported_metric(dataset.task, plan.users_metric)
+            declaration = replace(declaration, metrics=metrics)
         return declaration
 
     def _data_notes(
@@ -299,17 +330,30 @@ class _StudyPreparation:
         """Yield what is noteworthy of a search on a table."""
         if dataset is None or not self.purpose.explains_choices:
             return
-        yield from self._family.notes(self._n_rows(dataset), self._config.space)
+        yield from self._family.notes(self._n_rows(dataset), self._entries)
         yield from threshold_notes(self._config.study.leading_metric, dataset)
         yield from long_trial_warnings(self._config, dataset, ends)
 
 
-def read_table(data: DataConfig, value_loss: ValueLoss) -> Dataset:
+def read_table(
+    data: DataConfig, value_loss: ValueLoss, users_metric: UsersMetric | None = None
+) -> Dataset:
     """Return the table, which is announced if reading it takes long. Raises ConfigError."""
     from automl.data.load import load_dataset
 
     with announce_reading(data):
-        return replace(load_dataset(data), loss=value_loss)
+        dataset = load_dataset(data)
+    own = None if users_metric is None else users_metric.of_classes(dataset.classes)
+    return replace(dataset, loss=value_loss, users_metric=own)
+
+
+def _rows_to_try(dataset: Dataset) -> Dataset | None:
+    """Return a data set of the rows on which a metric of the user's is tried; None: it has none."""
+    if dataset.users_metric is None:
+        return None
+    judged = dataset.judged
+    some = judged.take(dataset.users_metric.places_to_try(judged.y))
+    return replace(dataset, train=some, validation=some, folds=())
 
 
 def announce_reading(data: DataConfig) -> AbstractContextManager[object]:
@@ -328,12 +372,14 @@ def describe_user_data(config: Config, plan: TrainingPlan) -> UserDataFacts:
     return facts
 
 
-def _ask(config: Config, plan: TrainingPlan, question: str) -> object:
+def _ask(
+    config: Config, plan: TrainingPlan, question: str, dataset: Dataset | None = None
+) -> object:
     """Return the answer of a function of ours that calls the user's code in its own process."""
     from automl.execution.child_calls import call_in_child
     from automl.execution.executor import resolve_entry
 
-    setup = SessionSetup(plan, redirect=mlflow_inside_entry(config, plan))
+    setup = SessionSetup(plan, dataset, redirect=mlflow_inside_entry(config, plan))
     if config.execution.kind is ExecutionKind.inline:
         return resolve_entry(question)(setup)
     for key, target in plan.users_code:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from automl.config import (
     ObjectiveKind,
 )
 from automl.config.checks import field_defaults, make_unset
-from automl.config.study import TrackingInside
+from automl.config.study import StudyConfig, TrackingInside
 from automl.data.dataset import Dataset, UserDataFacts
 from automl.devices.host import usable_cores
 from automl.errors import ConfigError
@@ -31,12 +33,16 @@ from automl.objectives.program.program_flags import make_command_setup
 from automl.objectives.training_plan import RefitTraining, SessionSetup, TrainingPlan
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.prepare.identity_settings import identity_settings
-from automl.running.prepare.long_training import order_quick_families_first, seconds_by_family
+from automl.running.prepare.long_training import (
+    LONG_FRACTION,
+    order_quick_families_first,
+    seconds_by_family,
+)
 from automl.running.prepare.purpose import SEARCH, SweepPurpose
-from automl.running.prepare.resume_command import function_parts, resume_command
+from automl.running.prepare.resume_command import part_digests, resume_command
 from automl.search.earlier_trials import EarlierTrials, read_earlier_trials
 from automl.search.edited_space import edited_space
-from automl.search.optuna_address import parse_optuna_source
+from automl.search.optuna_address import OptunaSource, parse_optuna_source
 from automl.search.optuna_source import OptunaStudy, read_optuna_study
 from automl.search.pruners.pruner import CombinedRungs, Pruner
 from automl.search.samplers.sampler import Sampler, SamplerDecision
@@ -49,7 +55,15 @@ from automl.search.study_identity import (
 )
 from automl.tracking.inside.process import InsideConfig, is_plugin_installed
 from automl.tracking.tracking_uri import resolve_uri
-from automl.trial import PackKind, Params, ParamValue, ProcessEntry, StudyEdited, TrainingWork
+from automl.trial import (
+    ROWS_PARAM,
+    PackKind,
+    Params,
+    ParamValue,
+    ProcessEntry,
+    StudyEdited,
+    TrainingWork,
+)
 
 LOOKAHEAD, LOOKAHEAD_LEARNING = 16, 4
 """Number of trials asked for before the head could start. The smaller number is for samplers that
@@ -94,7 +108,7 @@ class PreparedStudy:
     notes: tuple[str, ...]
     """Lines for people about what was taken, dropped or clipped."""
     called: CalledFunction | None = None
-    """The function with which the sweep was called from Python."""
+    """The function with which the sweep was called from Python: its objective or its metric."""
     facts: UserDataFacts | None = None
     flags: ProgramFlags = field(default_factory=ProgramFlags)
     """How a program as objective spells its params."""
@@ -122,7 +136,7 @@ class PreparedStudy:
     def code(self) -> Mapping[str, str]:
         """Digests of the user's code by what it is: `objective.target`."""
         objective = self.config.objective
-        parts = function_parts(objective)
+        parts = part_digests(objective.parts)
         called = {f"{name} of {objective.target}": digest for name, digest in parts.items()}
         return called or self.declaration.code
 
@@ -162,10 +176,19 @@ class PreparedStudy:
         plan, dataset = replace(self.plan, n_models=1), self.dataset.first_fold
         return replace(self, plan=plan, dataset=dataset)
 
+    @cached_property
+    def judged_rows_digest(self) -> str:
+        """The digest of the targets of the rows that judge the trials, in their order: the same for
+        a frame and for a file with its rows. Empty without a table."""
+        if self.dataset is None:
+            return ""
+        labels = f"{self.dataset.task.value} {list(self.dataset.classes)} ".encode()
+        return hashlib.sha256(labels + self.dataset.judged.y.astype("f4").tobytes()).hexdigest()
+
     @property
     def asks_for_params(self) -> bool:
         """Whether a trial learns some of its params only while it runs."""
-        return self.config.objective.kind is ObjectiveKind.optuna
+        return self.config.objective.asks_for_params
 
     @property
     def surveys(self) -> bool:
@@ -177,23 +200,44 @@ class PreparedStudy:
 
     @property
     def portfolio(self) -> Sequence[Params]:
-        """The points that did well elsewhere and are tried first."""
+        """The points that did well elsewhere and are tried first, as far as the space has their
+        params. The study leaves out those with values that the space does not allow."""
+        builtin = self.config.objective.kind is ObjectiveKind.builtin
         wanted = self.config.study.portfolio is AutoSetting.auto
-        if self.choice is None or not wanted or not self.purpose.uses_portfolio:
+        if not (builtin and wanted and self.purpose.uses_portfolio):
             return ()
         points, dataset = self.plan.family.portfolio(self.dataset), self.dataset
+        if self.choice is None:
+            names = set(self.space.names)
+            return [{n: value for n, value in params.items() if n in names} for params in points]
         if dataset is None:
             return points
         ends = {param.name: param.domain.ends for param in self.space.params}
-        return order_quick_families_first(
-            points, self.choice, seconds_by_family(self.config, dataset, ends)
-        )
+        seconds, limit = seconds_by_family(self.config, dataset, ends), math.inf
+        if ROWS_PARAM in ends and self.config.study.timeout_seconds is not None:
+            limit = LONG_FRACTION * self.config.study.timeout_seconds
+        return order_quick_families_first(points, self.choice, seconds, limit)
 
     @property
     def choice(self) -> str | None:
         """Name of the param that says of which kind a trial is. None if all are alike."""
         builtin = self.config.objective.kind is ObjectiveKind.builtin
         return self.plan.family.choice if builtin else None
+
+    @property
+    def promotes_rows(self) -> bool:
+        """Whether trials train on a part of the rows, and the best of them again on more. Sweeps
+        that share a study would each do so."""
+        has_part = self.dataset is not None and ROWS_PARAM in self.space.names
+        is_fixed = has_part and not self.space[ROWS_PARAM].is_searched
+        return is_fixed and self.purpose.stands_alone and not self.config.study.shared
+
+    @property
+    def keeps_stopped_trials(self) -> bool:
+        """Whether a trial that runs when the sweep's time is up ends with the best that it has
+        reported: of a search over families, in which a trial has one model and one metric."""
+        is_search = self.choice is not None and self.purpose.stands_alone
+        return is_search and self.plan.n_models_in_all == 1 and not self.plan.more_metrics
 
     @property
     def sampler(self) -> Sampler:
@@ -347,9 +391,20 @@ class PreparedStudy:
     def _read_earlier(self) -> EarlierTrials:
         """Return what the study takes from those of `study.warm_from`. Raises ConfigError."""
         study = self.config.study
-        folders = [Path(study.dir) / name for name in study.warm_from]
+        sources = {name: _optuna_source(study, name) for name in study.warm_from}
+        folders = [Path(study.dir) / name for name, source in sources.items() if source is None]
         identities = {folder: read_stored_identity(folder) for folder in folders}
-        return read_earlier_trials(identities, self.space, self.identity, study.seed)
+        others = [read_optuna_study(source) for source in sources.values() if source is not None]
+        # Nothing says that the values of another tool compare with ours.
+        rankings = [[(params, None) for params, _ in other.ranking()] for other in others]
+        return read_earlier_trials(
+            identities,
+            self.space,
+            self.identity,
+            study.seed,
+            rankings,
+            asks_for_params=self.asks_for_params,
+        )
 
     def make_requests(self) -> RequestMaker:
         """Return a new maker of the trials' resource requests, which has learned nothing yet."""
@@ -368,6 +423,14 @@ class PreparedStudy:
         n_lanes = 1 if key is None else pack_size(key, self.config.execution.pack)
         n_trials = n_lanes // self.plan.n_models_in_all  # each takes a lane for each of its models
         return None if n_trials < 2 else PackKind(key, n_trials)
+
+
+def _optuna_source(study: StudyConfig, name: str) -> OptunaSource | None:
+    """Return the study of Optuna's that an entry of `study.warm_from` names; None: it is ours."""
+    if (Path(study.dir) / name).is_dir():
+        return None
+    source = parse_optuna_source(name)
+    return None if source is None else replace(source, key="study.warm_from")
 
 
 def mlflow_inside_entry(config: Config, plan: TrainingPlan) -> ProcessEntry | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
 from automl.config import (
     Config,
-    ObjectiveConfig,
     ObjectiveKind,
     RefitArguments,
     RefitOrigin,
     StudyConfig,
 )
+from automl.config.checks import is_function_target
 from automl.errors import ConfigError
 from automl.objectives.function_call import CalledFunction
 from automl.record.study_directory import study_command
@@ -25,21 +25,29 @@ def resume_command(config: Config, *, from_python: bool = False, **changed: obje
     call if the sweep was called from Python."""
     if config.refit is not None:
         return _refit_line(config.study, refit_settings(config.refit))
-    if from_python or config.objective.kind is ObjectiveKind.called:
+    is_called = config.objective.kind is ObjectiveKind.called or bool(config.study.metric_parts)
+    if from_python or is_called:
         return _same_call(config.study, changed)
     words = [f" study.{key}={value}" for key, value in changed.items()]
     return study_command("resume", config.study) + "".join(words)
 
 
-def resume_command_from_settings(study: StudyConfig, settings: Mapping[str, str]) -> str:
-    """Return the command that resumes the study, from the flat settings of a record."""
+def resume_command_from_settings(
+    study: StudyConfig, settings: Mapping[str, str], n_trials: int | None = None
+) -> str:
+    """Return the command that resumes the study, from the flat settings of a record; `n_trials`:
+    with this total."""
     prefix = "refit."
     if f"{prefix}of" in settings:
         own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
         return _refit_line(study, own)
-    if settings.get("objective.kind") == ObjectiveKind.called.name:
-        return f"{_same_call(study, {})}, in {settings.get('objective.file', 'the same program')}"
-    return study_command("resume", study)
+    metric = settings.get("study.metric_function")
+    is_metric_called = metric is not None and not is_function_target(metric)
+    if is_metric_called or settings.get("objective.kind") == ObjectiveKind.called.name:
+        changed = {} if n_trials is None else {"n_trials": n_trials}
+        where = settings.get("objective.file", "the same program")
+        return f"{_same_call(study, changed)}, in {where}"
+    return study_command("resume", study) + ("" if n_trials is None else f" n_trials={n_trials}")
 
 
 def refit_settings(origin: RefitOrigin | None) -> dict[str, str]:
@@ -98,9 +106,16 @@ def refuse_missing_function(config: Config, called: CalledFunction | None) -> No
             f"study.name={config.study.name}: this study is called from Python, and its function "
             f"is stored nowhere. Go on with it in {config.objective.file}: {resume_command(config)}"
         )
+    if config.study.metric_parts and called is None:
+        raise ConfigError(
+            f"study.name={config.study.name}: its metric {config.study.users_metric} is a function "
+            f"that a call from Python gave, and is stored nowhere. Use {resume_command(config)}, "
+            f"metric={config.study.users_metric}. The metric of a new study can be in a file: "
+            f"study.metric=costs.py:{config.study.users_metric}."
+        )
 
 
-def function_parts(objective: ObjectiveConfig) -> Mapping[str, str]:
+def part_digests(parts: Sequence[str]) -> Mapping[str, str]:
     """Return the digests of a called function's parts, by name."""
-    split = (part.partition("=") for part in objective.parts)
+    split = (part.partition("=") for part in parts)
     return {name: digest for name, _, digest in split}

@@ -40,6 +40,8 @@ def refuse_several_metrics(config: Config) -> None:
     check_setting(study.repeats == 1, "study.repeats", study.repeats, rule)
     rule = f"{why}, and earlier trials are ranked by one: name their points in study.enqueue."
     check_setting(not study.warm_from, "study.warm_from", study.warm_from, rule)
+    rule = f"{why}, and it is the value of one: leave it out, and stop the sweep by hand."
+    check_setting(study.stop_value is None, "study.stop_value", study.stop_value, rule)
     rule = f"{why}, and the gain is that of one value: leave it out."
     check_setting(study.stop_gain is None, "study.stop_gain", study.stop_gain, rule)
 

@@ -152,7 +152,9 @@ def _load_rows(config: Config, rows: RefitRows, searched: Dataset) -> Dataset:
     combine = searched.columns.pair_names or "none"
     with announce_reading(config.data):
         dataset = load_dataset(replace(config.data, combine=combine), rows)
-    return replace(dataset, loss=config.training.value_loss)
+    own = searched.users_metric
+    own = None if own is None else own.of_classes(dataset.classes)
+    return replace(dataset, loss=config.training.value_loss, users_metric=own)
 
 
 def _check_on_all_rows(

@@ -21,6 +21,7 @@ from typing import Any
 
 from automl.config import Config, ObjectiveKind, RefitOrigin, TrainingConfig
 from automl.config.command_arguments import TRAIN_ROWS
+from automl.models.families.auto.family import n_rows_of_trial
 from automl.models.family import family_name, family_of
 from automl.models.networks.network_family import NetworkFamily
 from automl.objectives.training_plan import MemberTraining, RefitTraining
@@ -37,7 +38,7 @@ from automl.running.refit.refit_devices import (
 )
 from automl.search.pruners.none import NoPruner
 from automl.search.samplers.random import IndependentSampler
-from automl.trial import Direction, Params, TrialState, trial_name
+from automl.trial import ROWS_PARAM, Direction, Params, TrialState, trial_name
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,16 @@ def _decide_member(
     task: RefitTask, trial: TrialRecord, sizes: TrainRowCounts, n_parts: int
 ) -> tuple[MemberTraining, ScaledParams]:
     config, own = as_single_family(task.config, trial)
+    if (n_searched := n_rows_of_trial(trial.params)) is not None:
+        sizes = replace(sizes, before=n_searched)
     holds_out = task.arguments.hold_out is not None
     epochs = refit_epochs(config, own, sizes, holds_out=holds_out)
     batch_size = task.arguments.batch_size
     scaled = scale_to_batch(own.params, batch_size, n_parts, sizes.now, epochs)
     decay = ema_decay_for_rows(config, scaled.params, sizes.now)
-    params = scaled.params if task.ensemble is None else trial.params
+    params = scaled.params
+    if task.ensemble is not None:
+        params = {name: value for name, value in trial.params.items() if name != ROWS_PARAM}
     return MemberTraining(params, epochs, decay), scaled
 
 
@@ -265,13 +270,15 @@ def _for_single_training(own: Config, task: RefitTask, decision: RefitDecision) 
 def _with_family_names(config: Config, members: Sequence[MemberTraining]) -> dict[str, Any]:
     """Return the space with all families named if a member's family is not for many rows.
 
-    The refit has more rows, for which the default space might leave the family out.
+    The refit has more rows, for which the default space might leave the family out. All its trials
+    train on all of them.
     """
     family = family_of(config)
     limited = any(family.of_trial(each.params)[0].max_auto_rows is not None for each in members)
+    space = {name: entry for name, entry in config.space.items() if name != ROWS_PARAM}
     if family.choice is None or not limited:
-        return config.space
-    return {family.choice: {"choices": [*family.by_choice]}, **config.space}
+        return space
+    return {family.choice: {"choices": [*family.by_choice]}, **space}
 
 
 def refit_name(task: RefitTask, decision: RefitDecision, identity: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ from automl.running.trials.program_peaks import ProgramPeaks
 from automl.search.study import Study
 from automl.trial import (
     LOCAL_NODE,
+    FinishedOutcome,
     InterruptedOutcome,
     MemoryPeakMeasured,
     MetricsReported,
@@ -108,6 +109,9 @@ class TrialCarrier:
         self._machine = machine
         self.stopping = threading.Event()
         """Set when every trial is to stop at its next report."""
+        self.ends_trials = False
+        """Whether trials that are to stop have ended with the best that they reported, since the
+        sweep's time is up."""
         self.asked_verdicts: dict[int, Verdict] = {}
         """The verdicts that the user asked for, by trial: to prune it or to stop it."""
         self.latest: dict[int, MetricsReported] = {}
@@ -172,8 +176,8 @@ class TrialCarrier:
         self._post(QuestionAsked(question, replies.put))
         reply = replies.get()
         if isinstance(question, ParamQuestion) and isinstance(reply, ParamAnswer):
-            params = {question.name: reply.value}
-            self._append(ParamsSuggested(question.trial, time.time(), params))
+            params, entries = {question.name: reply.value}, {question.name: question.entry}
+            self._append(ParamsSuggested(question.trial, time.time(), params, entries))
         return reply
 
     def _on_events(self, carried: _CarriedExecution) -> OnEvents:
@@ -238,7 +242,7 @@ class TrialCarrier:
         if isinstance(event, TrialOutcome) and self._is_lost(event.trial):
             event = InterruptedOutcome(event.trial, event.time, LOST_TRIAL_CAUSE)
         if isinstance(event, TrialOutcome):
-            event = self._as_paused(event)
+            event = self._as_ended(self._as_paused(event))
         if isinstance(event, TrialOutcome) and self._program_peaks is not None:
             self._program_peaks.end(key)  # no peak may come after the outcome
         if isinstance(event, MemoryPeakMeasured):
@@ -274,6 +278,15 @@ class TrialCarrier:
         if last is None or not is_stop(outcome):
             return outcome
         return PausedOutcome(outcome.trial, outcome.time, last.step)
+
+    def _as_ended(self, outcome: TrialOutcome) -> TrialOutcome:
+        """Return the outcome, or the end of a trial that stopped since the sweep's time is up."""
+        if not self.ends_trials or not is_stop(outcome):
+            return outcome
+        value = self._study.best_report(outcome.trial)
+        if value is None:
+            return outcome
+        return FinishedOutcome(outcome.trial, outcome.time, value)
 
     def _take_peak(self, peak: MemoryPeakMeasured, carried: _CarriedExecution) -> None:
         self.peaks[peak.trial] = peak.peak_bytes

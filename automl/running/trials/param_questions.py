@@ -66,8 +66,9 @@ class ParamQuestions:
         return self.study.params(message.question.trial)
 
     def found(self, *, at_end: bool = False) -> Iterator[str]:
-        """Yield the space that was found as YAML lines: once it is known, and at the end if it has
-        grown since or was not known before."""
+        """Yield how trials differ from what the user wrote, and the space that was found as YAML
+        lines: once it is known, and at the end if it has grown since or was not known before."""
+        yield from self.suggesting.differences()
         found = self.suggesting.found_space
         is_news = (
             found.shape() != self._printed_shape

@@ -199,11 +199,6 @@ class StudySteering:
             EnqueuedPoint(point, f"{request.id}:{n}", outside) for n, point in enumerate(points)
         ]
         new = [point for point in asked if point.request not in study.by_request]
-        if study.suggester is not None:
-            raise ConfigError(
-                "params: the objective asks for its params while it runs, and takes none before; "
-                "name them from the start: study.enqueue=[{…}]"
-            )
         if len(new) > (n_left := max(0, n_trials - study.n_asked)):
             left = f"{len(new)} more, and {n_left} of study.n_trials={n_trials} left"
             if request.time >= self._parts.store.requests.since:

@@ -11,7 +11,7 @@ The samplers themselves are in the files named for them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -121,9 +121,13 @@ class OptunaSampler(Sampler):
 class ParamsProposer:
     """Proposes the params of trial after trial: the enqueued ones, then the sampler's."""
 
-    def __init__(self, sampler: Sampler, inputs: SamplerInputs) -> None:
-        """Open the sampler; the enqueued params of `inputs` may lack some. Raises ConfigError for a
-        space that the sampler cannot take."""
+    def __init__(
+        self, sampler: Sampler, inputs: SamplerInputs, points: Sequence[Params] = ()
+    ) -> None:
+        """Open the sampler; the enqueued params of `inputs` may lack some. `points` are the same
+        with the params that the space lacks. Raises ConfigError for a space that the sampler cannot
+        take."""
+        self._points = points
         self._space, self._seed = inputs.space, inputs.study_seed
         self._mixes_likely = sampler.mixes_likely and bool(self._space.likely_points)
         self._enqueued = [self.complete(n, params) for n, params in enumerate(inputs.enqueued)]
@@ -138,6 +142,10 @@ class ParamsProposer:
             seed = sampler_seed(self._seed, f"likely:{number}")
             choose = choose_likely(choose, number - len(self._enqueued), seed)
         return None if choose is None else self._space.fill(choose)
+
+    def point(self, number: int) -> Params:
+        """Return what the user has trial `number` try, beyond the space, too; empty: nothing."""
+        return self._points[number] if number < len(self._points) else {}
 
     def complete(self, number: int, params: Params) -> dict[str, ParamValue]:
         """Return `params` with missing ones drawn at random, seeded by (study seed, number)."""

@@ -67,7 +67,8 @@ class GPSampler(Sampler):
     n_startup_trials: int = 10
     """Number of ended trials before the process is fitted; until then, points of sampler=qmc."""
     max_pending: int = 32
-    """Number of trials that may be pending once the process is fitted."""
+    """Number of trials that may be pending once the process is fitted; each counts with the value
+    that the process expects."""
 
     def __post_init__(self) -> None:
         for key in ("n_startup_trials", "max_pending"):

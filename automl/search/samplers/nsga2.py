@@ -29,7 +29,8 @@ class NSGA2(OptunaSampler):
     several_metrics: ClassVar[bool] = True
 
     population_size: int = 20
-    """Number of trials of a generation; those of the first are random."""
+    """Number of trials of a generation, in the order in which they end; those of the first are
+    random."""
     mutation_prob: float | None = None
     """Probability that a param is drawn anew; auto: 1 divided by the number of params."""
     crossover_prob: float = 0.9

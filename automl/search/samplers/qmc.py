@@ -26,6 +26,7 @@ class QMC(OptunaSampler):
     qmc_type: str = "sobol"
     """The sequence of points: sobol or halton."""
     scramble: bool = True
+    """Whether the sequence is made random by the seed; else it is the same in all studies."""
 
     def __post_init__(self) -> None:
         check_setting(

@@ -32,8 +32,11 @@ class TPE(OptunaSampler):
     n_ei_candidates: int = 24
     """Number of candidates drawn per proposal."""
     prior_weight: float = 1.0
+    """Weight of the prior among the trials that the estimator is made of."""
     consider_magic_clip: bool = True
+    """Whether the estimator's widths have a lower limit, so that it does not peak at one point."""
     consider_endpoints: bool = False
+    """Whether the ends of a range count as points when widths are computed."""
     multivariate: bool = True
     """Params are modelled together."""
     group: bool = False

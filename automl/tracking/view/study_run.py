@@ -181,11 +181,9 @@ def study_note(settings: Mapping[str, str]) -> str:
     limits = [
         f"{limit.name} ≤ {limit.largest:g}" for limit in metrics_from_settings(settings).limits
     ]
-    about = [
-        f"{word} {settings[key]}"
-        for word, key in (("data", "data.kind"), ("objective", "objective.target"))
-        if key in settings
-    ]
+    is_builtin = settings.get("objective.kind", "builtin") == "builtin"
+    shown = (("data", "data.kind"),) if is_builtin else (("objective", "objective.target"),)
+    about = [f"{word} {settings[key]}" for word, key in shown if key in settings]
     lines = [
         f"Study of automl: {', '.join((*goals, *limits))}"
         + "".join(f", {text}" for text in about)

@@ -61,6 +61,8 @@ class ByteMasks(TorchFunctionMode):
 
 
 class NoReports:
+    last_step: int | None = None
+
     def restore(self) -> None:
         return None
 

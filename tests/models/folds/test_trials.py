@@ -38,7 +38,9 @@ def test_the_value_is_what_its_models_say_of_the_rows_they_never_saw(
     loss = -log_p[np.arange(len(scores)), disc5.judged.y].mean()
     assert outcome.value == pytest.approx(loss, rel=1e-9)
     assert model.metrics["val_loss"] == outcome.value
-    assert model.metrics["val_error"] == pytest.approx((scores.argmax(1) != disc5.judged.y).mean())
+    error = (scores.argmax(1) != disc5.judged.y).mean()
+    assert model.metrics["val_error"] == pytest.approx(error)
+    assert outcome.metrics["val_error"] == pytest.approx(error)
     members = model.trained_model.members  # type: ignore[attr-defined]
     each = [member.outputs(disc5.columns, disc5.train.rows) for member in members]
     assert len(each) == 5

@@ -49,6 +49,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[Objectiv
         grace_seconds: float = 20.0,
         silent_seconds: float = 600.0,
         number: int = 0,
+        wandb: bool = False,
     ) -> Listener:
         Path("train.py").write_text(source)
         command = f"{shlex.quote(sys.executable)} train.py {arguments}"
@@ -59,6 +60,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sessions: list[Objectiv
             direction,
             grace_seconds,
             silent_seconds=silent_seconds,
+            wandb=wandb,
         )
         session = open_session(setup)
         sessions.append(session)

@@ -27,6 +27,7 @@ from automl.trial import (
     TrialEvent,
     Verdict,
 )
+from tests.flips import one_bit_flipped
 from tests.models.conftest import Listener, make_spec
 from tests.objectives.program.conftest import Run
 from tests.places import ON_HOST
@@ -279,3 +280,50 @@ def test_a_program_and_its_daemon_die_with_the_group_of_their_worker(tmp_path: P
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         while is_running(pid):
             time.sleep(0.005)
+
+
+RETURN = "import json, os\nfile = os.environ['AUTOML_CHECKPOINT_DIR'] + '/returned.json'\n"
+
+
+@pytest.mark.parametrize("content", ["0.25", '{"val_loss": 0.25, "other": 3}'])
+def test_what_a_program_returns_by_its_file_is_the_value(run: Run, content: str) -> None:
+    source = f"{RETURN}print('epoch 0 val_loss: 0.1')\nopen(file, 'w').write('{content}')\n"
+    outcome = run(source).outcome
+    assert isinstance(outcome, FinishedOutcome)
+    assert outcome.value == 0.25
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        ('"the reason"', "the reason"),
+        ('{"val_loss": "much"}', "'val_loss' is 'much'"),
+        ("NaN", "the objective returned nan: return a finite number"),
+        ("[1", "its returned.json is no JSON"),
+    ],
+)
+def test_what_is_no_value_fails_the_trial(run: Run, content: str, cause: str) -> None:
+    outcome = run(f"{RETURN}print('val_loss: 0.1')\nopen(file, 'w').write({content!r})\n").outcome
+    assert isinstance(outcome, FailedOutcome)
+    assert cause in outcome.cause
+
+
+def test_a_file_of_an_earlier_attempt_does_not_count(run: Run, tmp_path: Path) -> None:
+    assert isinstance(run(f"{RETURN}open(file, 'w').write('0.25')\n").outcome, FinishedOutcome)
+    path = tmp_path / "studies" / "trial-00000" / "returned.json"
+    for content in one_bit_flipped(b"0.25", 2):
+        path.write_bytes(content)
+        outcome = run("print('val_loss: 0.5')").outcome
+        assert isinstance(outcome, FinishedOutcome)
+        assert outcome.value == 0.5
+
+
+def test_a_damaged_file_is_read_or_named(run: Run) -> None:
+    n_named = 0
+    for content in one_bit_flipped(b'{"val_loss": 0.25}', 12):
+        write = f"open(file, 'wb').write({content!r})\n"
+        outcome = run(f"{RETURN}print('val_loss: 0.1')\n{write}").outcome
+        if isinstance(outcome, FailedOutcome):
+            assert "returned.json" in outcome.cause or "val_loss" in outcome.cause
+            n_named += 1
+    assert n_named

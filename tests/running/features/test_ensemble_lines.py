@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from automl.record.study_record import record_from_events
 from automl.running.features.ensemble import (
@@ -11,6 +14,8 @@ from automl.running.features.ensemble import (
     N_OF_EACH,
     ensemble_candidates,
     ensemble_lines,
+    importance_seconds,
+    kept_pictures_seconds,
 )
 from automl.search.trial_standings import RankedTrial
 from automl.trial import (
@@ -83,3 +88,15 @@ def test_where_its_pictures_are_is_said(tmp_path: Path) -> None:
 
 def test_one_alone_is_no_mean() -> None:
     assert said("val_loss", {1: 1.0}).startswith("ensemble of trial 1 alone, which no other makes")
+
+
+@pytest.mark.parametrize(
+    ("limit_seconds", "kept_seconds"), [(30, 0), (59, 0), (60, 6), (90, 9), (120, 12), (3600, 20)]
+)
+def test_a_sweep_that_draws_keeps_time_for_it(limit_seconds: float, kept_seconds: float) -> None:
+    assert kept_pictures_seconds(limit_seconds) == pytest.approx(kept_seconds)
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(-5, 1), (9, 4.5), (100, 20), (math.inf, 20)])
+def test_finding_what_matters_leaves_time_for_the_pictures(left: float, seconds: float) -> None:
+    assert importance_seconds(left) == seconds

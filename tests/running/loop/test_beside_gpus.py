@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +120,35 @@ def test_who_waits_for_memory_beside_a_gpu_is_not_passed_by_those_for_the_cpu() 
     world = shared([*planned, one(CPU, 50 * MB)], 4 * GB, n_gpus=1)
     world.run()
     assert world.started == [0, 1, 2, 3, 4]
+
+
+def brief(kind: DeviceKind, size: int, appears: float, seconds: float, hosted: float) -> Plan:
+    kinds = frozenset({kind})
+    return Plan(size, size, appears, seconds, kinds=kinds, hosted_after=hosted, host_bytes=900 * MB)
+
+
+BRIEF = {
+    "beside trials on its GPU": [
+        brief(CPU, GB // 2, 0.1, 1.0, 1.0),
+        brief(GPU, GB // 2, 0.1, 0.5, 0.5),
+        brief(GPU, GB, 2.0, 0.5, 0.0),
+        brief(GPU, GB // 2, 2.0, 2.0, 1.0),
+        brief(CPU, GB, 0.1, 0.5, 2.0),
+    ],
+    "beside another idle process": [
+        brief(GPU, GB, 2.0, 1.0, 0.5),
+        brief(CPU, GB, 2.0, 4.0, 0.0),
+        brief(GPU, GB, 2.0, 1.0, 1.0),
+        brief(GPU, GB // 2, 2.0, 0.5, 1.0),
+        brief(CPU, GB, 0.1, 4.0, 1.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("planned", BRIEF.values(), ids=BRIEF)
+def test_an_idle_process_that_the_reading_does_not_show_yet_is_no_room(planned: list[Plan]) -> None:
+    """Its trial on a GPU began and ended after the machine's memory was read."""
+    shared(planned, 4 * GB, n_gpus=1).run()
 
 
 def test_a_machine_with_fewer_cores_than_gpus_trains_what_only_it_can() -> None:

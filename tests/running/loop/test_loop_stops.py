@@ -62,6 +62,26 @@ def test_after_a_signal_nothing_starts() -> None:
     assert world.started == []
 
 
+def test_what_a_running_trial_reports_keeps_the_next_one_from_being_asked_for() -> None:
+    """There is room for all from the start, and no outcome tells the reason."""
+    world = World(GPU, [Plan(GB, GB)] * 3)
+    world.loop.asking.why_no_more = lambda: "good enough" if world.started else None
+    world.loop.handle(DevicesRead(world._reading()), 0.0)
+    assert world.started == [0]
+    assert world.loop.asking.ended == "good enough"
+
+
+def test_another_total_asks_again_whether_it_is_enough() -> None:
+    asking = World(GPU, [Plan(GB, GB)] * 3).loop.asking
+    asking.why_no_more = lambda: "good enough"
+    asking.end_if_enough()
+    assert not asking.wants_new
+    asking.change_total(3)
+    assert asking.wants_new
+    assert asking.next() is None
+    assert asking.ended == "good enough"
+
+
 PAUSED = AdmissionRefusal("waiting: the disk is full", RefusalKind.HELD, for_devices=False)
 
 

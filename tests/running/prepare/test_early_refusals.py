@@ -27,9 +27,13 @@ REFUSED = {
     "space.lr.low=1.0 space.lr.high=0.1": "space.lr=log:1.0..0.1: low=1.0 is above high=0.1; ex",
     "space.lr.low=0.0": "a log range must begin above 0",
     "study.metric=val_los": "study.metric=val_los: unknown here; the objective reports: train_loss",
+    "study.metric=roc_auc": "Did you mean val_auc?",
+    "study.metric=f1": "Did you mean val_f1?",
     "study.metric=[val_loss,val_los]": "study.metric=val_los: unknown here; the objective reports,",
     "study.metric=memory_peak": "a trial measures it by itself",
     "study.metric=[val_loss,val_error] sampler=cmaes": "it learns from one value",
+    "study.metric=[val_loss,val_error] study.stop_value=0.1": "and it is the value of one: leave",
+    "study.stop_value=inf": "study.stop_value=inf: must be a finite number",
     "undo=true": "undo=true: is no setting, but an argument of edit",
     "which=knee": "which=knee: is no setting, but an argument of evaluate, refit, export, ",
 }

@@ -98,6 +98,10 @@ CHANGES: dict[str, tuple[Config, list[str]]] = {
         config(study=StudyConfig(name="a", n_trials=200, timeout_seconds=60.0)),
         ["study.n_trials: 9 → 200", "study.timeout_seconds: null → 60.0"],
     ),
+    "value": (
+        config(study=StudyConfig(name="a", n_trials=9, stop_value=0.1)),
+        ["study.stop_value: null → 0.1"],
+    ),
     "pruner": (
         config(pruner=MedianPruner()),
         [
@@ -123,6 +127,17 @@ def test_an_edit_says_what_it_changes_and_is_taken_back_whole(
     assert taken_back.space == prepared.space
     with pytest.raises(ConfigError, match="there is no edit to take back"):
         edit_study(taken_back, taken_back.edits, undo("3"), n_trials=7)
+
+
+def test_a_study_whose_objective_asks_for_its_params_gets_another_total() -> None:
+    optunas = ObjectiveConfig(kind=ObjectiveKind.optuna, target=f"{__name__}:trains")
+    points = [{"lr": 0.1}, {"lr": 0.2}]
+    study = StudyConfig(name="a", n_trials=9, enqueue=points)
+    before = config(objective=optunas, space={}, study=study)
+    after = replace(before, study=replace(study, n_trials=12))
+    edited, event = edit_study(prepare_study(before), (), ask_for(after, before), n_trials=1)
+    assert edit_lines(event) == ["study.n_trials: 9 → 12"]
+    assert edited.edited_total == 12
 
 
 def test_two_undos_take_the_last_two_edits_back(prepared: PreparedStudy) -> None:

@@ -11,7 +11,7 @@ from automl.models.families.mlp.family import MLPFamily
 from automl.objectives.function_call import CalledFunction
 from automl.running.prepare.identity_settings import flat_settings, identity_settings
 from automl.running.prepare.resume_command import (
-    function_parts,
+    part_digests,
     refuse_missing_function,
     resume_command,
     resume_command_from_settings,
@@ -47,6 +47,11 @@ def test_a_record_knows_the_program_that_called() -> None:
     assert resume_command_from_settings(study, called) == "the same call with name='s', in a.ipynb"
     own = {"objective.kind": "python", "objective.target": "m:train"}
     assert resume_command_from_settings(study, own) == "python -m automl resume s"
+    of_file = {"objective.kind": "builtin", "study.metric_function": "costs.py:cost"}
+    assert resume_command_from_settings(study, of_file) == "python -m automl resume s"
+    of_call = of_file | {"study.metric_function": "cost"}
+    line = "the same call with name='s', n_trials=3, in the same program"
+    assert resume_command_from_settings(study, of_call, n_trials=3) == line
 
 
 def test_only_its_caller_has_a_called_function() -> None:
@@ -66,12 +71,14 @@ def test_a_called_function_is_known_by_its_parts_and_not_by_its_file() -> None:
     config = Config(
         objective=CALLED, model=MLPFamily(), sampler=IndependentSampler(), pruner=NoPruner()
     )
-    assert function_parts(CALLED) == {"source": "3 lines, 1f", "closure a": "int, 2"}
+    assert part_digests(CALLED.parts) == {"source": "3 lines, 1f", "closure a": "int, 2"}
     assert identity_settings(config)["objective"] == {
         "kind": "called",
         "target": "train",
         "command": None,
         "pattern": None,
+        "wandb": False,
+        "suggests": False,
         "parts": {"source": "3 lines, 1f", "closure a": "int, 2"},
     }
     assert "objective.parts" not in flat_settings(config)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from automl.admission.limits import AdmissionLimits
@@ -24,6 +25,7 @@ from automl.config import (
     TrainingConfig,
 )
 from automl.data.dataset import NetworkOutputs, UserDataFacts
+from automl.data.tables.frames import write_frame
 from automl.devices.host import n_oom_kills, usable_cores
 from automl.errors import ConfigError
 from automl.models.families.auto.family import AutoFamily
@@ -336,6 +338,21 @@ def test_a_study_of_before_keeps_its_columns(dated: Config) -> None:
     assert prepared.dataset is not None
     assert prepared.dataset.columns.readings == ()
     assert "columns" not in prepared.identity["data"]
+
+
+@pytest.mark.parametrize("target", ["y", "a"])
+def test_a_frame_and_a_file_with_its_rows_judge_by_the_same_rows(
+    dated: Config, tmp_path: Path, target: str
+) -> None:
+    def digest(config: Config, **data: Any) -> str:
+        own = replace(config.data, target=target, **data)
+        return prepare_study(replace(config, data=own)).judged_rows_digest
+
+    frame = pd.read_csv(tmp_path / "table.csv")
+    from_file, written = digest(dated), write_frame(frame, tmp_path)
+    assert digest(dated, path=str(written)) == from_file
+    assert digest(dated, split_seed=1) != from_file
+    assert prepare_study(small({"lr": 0.1})).judged_rows_digest, "of the generated set"
 
 
 def test_what_columns_are_taken_for_is_part_of_a_study(dated: Config) -> None:

@@ -91,6 +91,15 @@ def decided(task: RefitTask) -> RefitDecision:
     return decide_refit(task, SIZES, RefitDevices())
 
 
+def test_a_trial_on_a_part_of_the_rows_is_trained_on_all_for_as_many_steps() -> None:
+    task = begun()
+    part = [replace(trial, params={**trial.params, "rows": 50}) for trial in task.members]
+    trees, mlp = decided(replace(task, members=part)).members
+    assert [trees.params, mlp.params] == [TREES, MLP]
+    assert trees.epochs == 3
+    assert mlp.epochs == 4, "50 steps at 13 an epoch"
+
+
 def test_each_trains_as_long_as_it_did() -> None:
     found = decided(begun())
     trees, mlp = found.members

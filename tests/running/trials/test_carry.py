@@ -97,6 +97,7 @@ class Scene:
         *events: TrialEvent,
         error: BaseException | None = None,
         stopping: bool = False,
+        ends_trials: bool = False,
         request: ResourceRequest = PREDICTED,
         can: ExecutorCapabilities = WorkersExecutor.can,
         program_peaks: ProgramPeaks | None = None,
@@ -132,6 +133,7 @@ class Scene:
             self.carrier = carrier
             if stopping:
                 carrier.stopping.set()
+            carrier.ends_trials = ends_trials
             self.ledger.reserve(KEY, GPU)
             spec = TrialSpec(KEY, {"lr": 0.1}, str(self.log_path.parent), 0)
             feed = carrier.open_feed(KEY, [spec], GPU)
@@ -162,6 +164,27 @@ def test_events_are_logged_and_the_main_thread_hears_of_the_end(scene: Scene) ->
     assert scene.logged == [TrialStarted, MetricsReported, FinishedOutcome]
     assert scene.messages == [TrialEnded(FINISHED), ReservationReleased(KEY)]
     assert scene.carrier.latest == {}
+
+
+@pytest.mark.parametrize("ends_trials", [True, False])
+def test_a_trial_that_the_end_of_the_time_stops_ends_with_the_best_that_it_reported(
+    scene: Scene, ends_trials: bool
+) -> None:
+    better = MetricsReported(KEY, 1.0, 0, {"val_loss": 0.5})
+    worse = MetricsReported(KEY, 2.0, 1, {"val_loss": 0.75})
+    stopped = InterruptedOutcome(KEY, 3.0, "the sweep stops")
+    scene.carry(better, worse, stopped, stopping=True, ends_trials=ends_trials)
+    ended = FinishedOutcome(KEY, 3.0, 0.5) if ends_trials else stopped
+    assert scene.messages[0] == TrialEnded(ended)
+
+
+def test_a_trial_without_a_report_or_whose_worker_died_goes_on_later(scene: Scene) -> None:
+    stopped = InterruptedOutcome(KEY, 3.0, "the sweep stops")
+    scene.carry(stopped, stopping=True, ends_trials=True)
+    assert scene.messages[0] == TrialEnded(stopped)
+    died = InterruptedOutcome(KEY, 3.0, "killed", by_worker_death=True)
+    scene.carry(REPORT, died, stopping=True, ends_trials=True)
+    assert TrialEnded(died) in scene.messages
 
 
 @pytest.mark.parametrize("has_died", [False, True])

@@ -162,6 +162,11 @@ class Scene:
             self.executions.released(message.key)
             del self.loop.running[message.key]
 
+    def take_until_released(self) -> None:
+        """Take messages until the trial's execution is over, however long its thread takes."""
+        while self.loop.running:
+            self.take_next()
+
     def run(self, *steps: Callable[[], object]) -> None:
         with self.executions.all_over(self.take_next):
             for step in steps:
@@ -203,7 +208,7 @@ def test_an_error_stops_the_trials_and_waits_for_them(scene: Scene) -> None:
 
 
 def test_a_sweep_that_ends_well_stops_nobody(scene: Scene) -> None:
-    scene.run(scene.start, scene.trials.over.set, scene.take_next)
+    scene.run(scene.start, scene.trials.over.set, scene.take_until_released)
     assert scene.loop.error is None
     assert scene.said == []
     assert not scene.carrier.stopping.is_set()

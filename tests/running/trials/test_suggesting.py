@@ -222,4 +222,5 @@ def test_a_param_is_logged_before_the_trial_has_it(
         assert (reply, asked, logged) == (SweepStopping(), [], [])
     else:
         assert reply == ParamAnswer(0.15)
-        assert [e.params for e in logged if isinstance(e, ParamsSuggested)] == [{"lr": 0.15}]
+        suggested = [e for e in logged if isinstance(e, ParamsSuggested)]
+        assert [(e.params, e.entries) for e in suggested] == [({"lr": 0.15}, {"lr": LR})]

@@ -17,9 +17,11 @@ from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
     CLASS_WEIGHT_RULE,
     check_param_value,
+    whole_number,
 )
 from automl.trial import (
     FAMILY_PARAM,
+    ROWS_PARAM,
     UNKNOWN_REQUEST,
     Params,
     ParamValue,
@@ -34,6 +36,9 @@ BY_ROWS, BATCH_SIZES, LEAST_STEPS = "by_rows", (32, 64, 128, 256), 10
 """The space entry `by_rows` stands for the first batch size, and each larger one with at least
 `LEAST_STEPS` steps in an epoch."""
 
+MANY_ROWS, PART_ROWS = 100_000, 50_000
+"""With more training rows than the first number, the space entry `rows: by_rows` stands for the
+second one: trials on so many rows mostly rank as on all."""
 
 DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 """Families of `model=auto`, the cheap ones first."""
@@ -47,12 +52,17 @@ def default_families() -> list[str]:
     return [*DEFAULT, *(name for name in JOINING if not known[name]().missing_extras)]
 
 
+ROWS_RULE = whole_number(2)
+
+
 @dataclass(frozen=True)
 class FamilyKey:
     """Key of trials that can train together: they chose the same family and its keys are equal."""
 
     family: str
     key: PackKey
+    n_rows: int | None = None
+    """Number of rows that the trials train on; None: all."""
 
     @property
     def n_lanes(self) -> int:
@@ -133,7 +143,7 @@ class AutoFamily(Family):
             for name, family in self.by_choice.items()
             for param in family.param_names()[0] or ()
         ]
-        return (FAMILY_PARAM, CLASS_WEIGHT_PARAM, *prefixed), (FAMILY_PARAM,)
+        return (FAMILY_PARAM, ROWS_PARAM, CLASS_WEIGHT_PARAM, *prefixed), (FAMILY_PARAM,)
 
     def check_ready(self) -> None:
         for family in self.by_choice.values():
@@ -163,6 +173,9 @@ class AutoFamily(Family):
     def check_value(self, name: str, value: ParamValue) -> None:
         if name == CLASS_WEIGHT_PARAM:
             check_param_value(name, value, {name: CLASS_WEIGHT_RULE})
+            return
+        if name == ROWS_PARAM:
+            check_param_value(name, value, {name: ROWS_RULE})
             return
         if name == FAMILY_PARAM:
             if value not in self.families:
@@ -194,7 +207,9 @@ class AutoFamily(Family):
         for name, entry in entries.items():
             family, _, _ = name.partition("_")
             is_left_out = family in load_families() and family not in included
-            if name != FAMILY_PARAM and not is_left_out:
+            if name == ROWS_PARAM and entry == BY_ROWS:
+                whole |= {} if n_rows is not None and n_rows <= MANY_ROWS else {name: PART_ROWS}
+            elif name != FAMILY_PARAM and not is_left_out:
                 whole[name] = self._with_condition(
                     name, batch_sizes(n_rows) if entry == BY_ROWS else entry
                 )
@@ -210,6 +225,12 @@ class AutoFamily(Family):
             each = [f"{n} (for up to {m:,} rows; {n_rows:,} train)" for n, m in left_out.items()]
             remedy = f"model.families=[{','.join(left_out)},…] has it."
             lines.append(f"left out: {', '.join(each)}. {remedy}")
+        if entries.get(ROWS_PARAM) == BY_ROWS and n_rows > MANY_ROWS:
+            lines.append(
+                f"rows: a trial trains on {PART_ROWS:,} of the {n_rows:,} rows, and the params of "
+                "the best are trained again on as many rows as the time allows (trials that have "
+                "`rows` above that); ~space.rows lets each trial train on all."
+            )
         return tuple(lines)
 
     @property
@@ -230,7 +251,7 @@ class AutoFamily(Family):
         if params.get(FAMILY_PARAM) not in self.families:
             return UNKNOWN_REQUEST
         family, own = self.of_trial(params)
-        return family.request(own, dataset, family.with_length(training))
+        return family.request(own, sized_for_trial(params, dataset), family.with_length(training))
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
@@ -238,7 +259,7 @@ class AutoFamily(Family):
         if params.get(FAMILY_PARAM) not in self.families:
             return None
         family, own = self.of_trial(params)
-        return family.work(own, dataset, family.with_length(training))
+        return family.work(own, sized_for_trial(params, dataset), family.with_length(training))
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool
@@ -247,7 +268,9 @@ class AutoFamily(Family):
             return None
         family, own = self.of_trial(params)
         key = family.pack_key(own, family.with_length(training), on_host=on_host)
-        return None if key is None else FamilyKey(str(params[FAMILY_PARAM]), key)
+        if key is None:
+            return None
+        return FamilyKey(str(params[FAMILY_PARAM]), key, n_rows_of_trial(params))
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
         """Return the first point of each family, cheap families first, then the other default
@@ -273,6 +296,18 @@ class AutoFamily(Family):
             entry = {"choices": entry} if isinstance(entry, list | tuple) else {"choices": [entry]}
         when = dict(entry.get("when") or {})
         return {**entry, "when": {**when, FAMILY_PARAM: family}}
+
+
+def n_rows_of_trial(params: Params) -> int | None:
+    """Return the number of rows that a trial trains on, or None for all."""
+    n_rows = params.get(ROWS_PARAM)
+    return n_rows if isinstance(n_rows, int) else None
+
+
+def sized_for_trial(params: Params, dataset: Dataset) -> Dataset:
+    """Return the data set with as many rows as a trial with these params trains on."""
+    n_rows = n_rows_of_trial(params)
+    return dataset if n_rows is None else dataset.first_rows(n_rows)
 
 
 def batch_sizes(n_rows: int | None) -> list[int]:

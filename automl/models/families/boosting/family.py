@@ -27,7 +27,7 @@ from automl.models.networks.network_family import (
     one_of,
     whole_number,
 )
-from automl.trial import ParamValue
+from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.columns import TableColumns
@@ -75,7 +75,7 @@ class BoostingParams(TableParams):
     max_features: float = 1.0
     """Share of the columns that a node considers."""
     encoding: str = PLAIN_ENCODING
-    """one_hot: each kind of a category of few kinds is a column of 0 and 1, so that a node can
+    """one_hot: each kind of a category of 3 to 64 kinds is a column of 0 and 1, so that a node can
     separate one kind from all others; plain: a category is one column of codes."""
 
     @property
@@ -104,7 +104,9 @@ class LightGBMParams(TableParams):
     }
 
     learning_rate: float = 0.1
+    """Share of each tree's correction that is added."""
     num_leaves: int = 31
+    """Leaves of a tree, at most."""
     min_child_samples: int = 20
     """Rows in a leaf, at least."""
     reg_lambda: float = 0.0
@@ -139,6 +141,7 @@ class CatBoostParams(TableParams):
     }
 
     learning_rate: float = 0.1
+    """Share of each tree's correction that is added."""
     depth: int = 6
     """Number of questions of a tree, which has two to this power leaves."""
     l2_leaf_reg: float = 3.0
@@ -204,13 +207,16 @@ class BoostingFamily(TableFamily):
         trees = params.n_leaves * self.iterations_per_epoch * training.n_epochs * n_outputs * 160
         return rows + gradients + histograms + trees
 
+    def likely_reports(self, params: Params, training: TrainingConfig, n_rows: int) -> int:
+        """Return half of all reports where patience may end the trial."""
+        return math.ceil(training.n_epochs / (1 if training.patience_epochs is None else 2))
+
     def trial_seconds(
         self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
     ) -> float:
-        """Return the time to make histograms of each column; patience ends a trial half-way."""
+        """Return the time to make histograms of each column."""
         model_data = dataset.first_fold
-        share = 1 if training.patience_epochs is None else 2
-        n_trees = self.iterations_per_epoch * math.ceil(training.n_epochs / share)
+        n_trees = self.iterations_per_epoch * self.likely_reports({}, training, model_data.n_train)
         n_trees *= model_data.n_outputs if model_data.n_outputs > 2 else 1
         defaults = BoostingParams()
         n_leaves = min(defaults.max_leaf_nodes, len(model_data.train) // defaults.min_samples_leaf)

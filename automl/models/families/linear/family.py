@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from automl.config import TrainingConfig
 from automl.models.families.table_family import CLASS_WEIGHT_RULES, TableFamily, TableParams
 from automl.models.networks.network_family import POSITIVE, ParamRule
-from automl.trial import Params
+from automl.trial import Params, ParamValue
 
 if TYPE_CHECKING:
     from automl.data.dataset import Dataset
 
 MOST_L2 = 1e5
 """Largest `l2` that is searched (`conf/space/`)."""
+_CELL_SECONDS = 5e-7
+"""Seconds of one core for a cell of a fit (experiments/020-long)."""
 _RULES: Mapping[str, ParamRule] = {"l2": POSITIVE, **CLASS_WEIGHT_RULES}
 
 
@@ -52,6 +54,16 @@ class LinearFamily(TableFamily):
         width, n_outputs = n_features(dataset.columns), dataset.n_outputs
         features = (n_train + n_validation) * width * 4 + n_train * width * 8
         return features + n_train * n_outputs * 8 * 4 + width * n_outputs * 8 * 24
+
+    def trial_seconds(
+        self, dataset: Dataset, training: TrainingConfig, ends: Mapping[str, Iterable[ParamValue]]
+    ) -> float:
+        """Return the time of the solver's steps, each of which reads all features."""
+        from automl.data.features import n_features
+
+        model_data = dataset.first_fold
+        n_cells = len(model_data.train) * n_features(dataset.columns)
+        return dataset.n_models * n_cells * max(1, dataset.n_outputs // 2) * _CELL_SECONDS
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
         """Return params to try first; with more features than rows, strong regularisation leads.

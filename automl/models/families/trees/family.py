@@ -59,7 +59,7 @@ class TreesParams(TableParams):
     min_samples_leaf: int = 2
     """Rows in a leaf, at least."""
     max_leaf_nodes: int | None = None
-    """Leaves of a tree, at most; the leaves that improve the tree most are made first. None: as
+    """Leaves of a tree, at most; the leaves that improve the tree most are made first. null: as
     many as the rows make."""
 
 

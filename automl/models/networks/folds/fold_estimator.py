@@ -71,6 +71,9 @@ class _FoldCall:
     It is the call's `ReportRecorder`, which hands the reports to the trial.
     """
 
+    last_step: int | None = None
+    """Not known: a family gives each report its step."""
+
     def __init__(
         self,
         estimator: TrialEstimator,

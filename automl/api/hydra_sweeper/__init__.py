@@ -1,0 +1,1 @@
+"""`hydra/sweeper=automl`: sweeps that a Hydra application starts by its own `--multirun`."""
