@@ -13,7 +13,7 @@ from automl.config import KeepCheckpoints, TrackingConfig
 from automl.tracking.deliver.confirmed_offset import DeliveryConfirmations
 from automl.tracking.deliver.mlflow_runs import MlflowRuns
 from automl.tracking.deliver.study_delivery import EventLogDelivery
-from automl.tracking.mlflow_store import open_client
+from automl.tracking.mlflow_store import DoubtfulCallError, open_client
 from automl.tracking.tracking_uri import resolve_uri
 from automl.tracking.view.run_update import StudyRef
 from tests.tracking.conftest import Shown
@@ -53,7 +53,10 @@ def deliver(
     refusals: list[str] = []
     with delivery(study, client=client, refusals=refusals, ref=ref, server=server) as delivering:
         delivering.read()
-        delivering.deliver()
+        try:
+            delivering.deliver()
+        except DoubtfulCallError:  # the server itself has failed: the process tries again, too
+            delivering.deliver()
     return refusals
 
 

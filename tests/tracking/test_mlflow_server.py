@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -50,9 +51,14 @@ API = "/api/2.0/mlflow/"
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iterator[int]:
+def folder_of_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def port(folder_of_server: Path, empty_database: Path) -> Iterator[int]:
     """One that takes artifacts."""
-    folder = tmp_path_factory.mktemp("server")
+    folder = folder_of_server
     shutil.copyfile(empty_database, folder / "mlflow.db")
     store = f"sqlite:///{folder / 'mlflow.db'}"
     with mlflow_server(folder, store, "--artifacts-destination", "files") as port:
@@ -60,14 +66,17 @@ def port(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Iter
 
 
 @pytest.fixture
-def server(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def server(port: int, folder_of_server: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Its address, for a process set up as the delivering one; the study's experiment is none of a
-    test before."""
+    test before. A test that fails shows what the server has said meanwhile."""
+    log = folder_of_server / "server.log"
+    n_before = log.stat().st_size
     set_delivery_environment(environment := dict(os.environ))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     uri = f"http://127.0.0.1:{port}"
     yield uri
+    sys.stderr.write(log.read_bytes()[n_before:].decode(errors="replace"))
     client = Shown(uri).client
     experiment = client.get_experiment_by_name(NAME)
     if experiment is not None:

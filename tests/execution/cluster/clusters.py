@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -52,7 +53,19 @@ def ray_cluster(
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
 
-        cluster: Any = Cluster(initialize_head=True, head_node_args={**_WITHOUT, **each, **head})
+        class OneMachineCluster(Cluster):  # type: ignore[misc]  # Ray's own
+            """A cluster whose nodes unpack the code each into a folder of its own, as machines do.
+
+            Ray's has one folder for all of them, and a new node replaces the code that others run.
+            """
+
+            def add_node(self, *args: Any, **node: Any) -> Any:
+                if self.head_node is not None:  # the head's has the name that drivers look for
+                    node["runtime_env_dir_name"] = f"runtime_resources_{uuid.uuid4().hex[:8]}"
+                return super().add_node(*args, **node)
+
+        head_node = {**_WITHOUT, **each, **head}
+        cluster: Any = OneMachineCluster(initialize_head=True, head_node_args=head_node)
         for _ in range(n_nodes - 1):
             cluster.add_node(**each)
     try:
