@@ -58,9 +58,9 @@ class DataRule(enum.IntEnum):
     """The column of data.time is learned from as any other; before, it ordered the rows alone."""
     combine_target = 8
     """data.combine=auto tries the mean target of each category of columns with many, too."""
-    combine_until_clear = 9
-    """data.combine=auto judges columns by the first folds if these leave no doubt; before, always
-    by all five."""
+    combine_judgement = 9
+    """data.combine=auto judges columns by the first folds if these leave no doubt, before always by
+    all five, and mean targets by up to 40,000 rows, before 10,000."""
 
 
 def stored_rules(data: Mapping[str, Any]) -> int:

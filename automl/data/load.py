@@ -277,20 +277,27 @@ def _combine_columns(
     elif config.group is not None or config.time is not None:
         return preprocessing
     else:
-        from automl.data.pair_selection import draw_sample, select_encoded, select_pairs
+        from automl.data.pair_selection import (
+            FORMER_ENCODED_ROWS,
+            MAX_ENCODED_ROWS,
+            draw_sample,
+            select_encoded,
+            select_pairs,
+        )
 
-        sample = split.train[draw_sample(len(split.train), config.split_seed)]
+        is_new = config.follows(DataRule.combine_judgement)
+        n_most = MAX_ENCODED_ROWS if is_new else FORMER_ENCODED_ROWS
+        sample = split.train[draw_sample(len(split.train), config.split_seed, n_most)]
         frame, y = source.frame.iloc[sample], source.y[sample]
-        until_clear = config.follows(DataRule.combine_until_clear)
         pairs = select_pairs(
             preprocessing,
             frame,
             y,
             of_three=config.follows(DataRule.combine_three),
-            until_clear=until_clear,
+            until_clear=is_new,
         )
         encoded = (
-            select_encoded(preprocessing, frame, y, until_clear=until_clear)
+            select_encoded(preprocessing, frame, y, until_clear=is_new)
             if config.follows(DataRule.combine_target)
             else ()
         )

@@ -39,9 +39,9 @@ LearnedRows: TypeAlias = tuple[TableColumns, TableRows]
 MIN_ROWS, MAX_ROWS = 500, 4_000
 """No pair is tried below MIN_ROWS rows: so few rows cannot tell a gain from chance. Above MAX_ROWS
 a random sample of the rows decides."""
-MAX_ENCODED_ROWS = 10_000
-"""Rows that decide on target encoding; of fewer, columns of hundreds of categories have too few of
-each."""
+MAX_ENCODED_ROWS, FORMER_ENCODED_ROWS = 40_000, 10_000
+"""Rows that decide on target encoding, by the rules of today and of earlier studies; of fewer,
+columns of hundreds of categories have too few of each."""
 MAX_COLUMNS = 24
 """Number columns, and category columns, that are paired; of more those that tell most by
 themselves."""
@@ -64,9 +64,9 @@ MAX_TARGETS = 4
 N_FOLDS, N_BINS = 5, 8
 
 
-def draw_sample(n_rows: int, seed: int) -> Places:
-    """Return the places of the rows that decide, in random order."""
-    return np.random.default_rng(seed).permutation(n_rows)[:MAX_ENCODED_ROWS]
+def draw_sample(n_rows: int, seed: int, n_most: int = MAX_ENCODED_ROWS) -> Places:
+    """Return the places of the rows that decide, at most `n_most`, in random order."""
+    return np.random.default_rng(seed).permutation(n_rows)[:n_most]
 
 
 def select_pairs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import uuid
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,6 +233,8 @@ class StudyRules:
     """The objective asks for params, so trials may have params that the space lacks."""
     choice: str | None = None
     """The param that tells the kind of a trial; a trial is judged among trials of its kind."""
+    late_kinds: Collection[str] = frozenset()
+    """Kinds for which this sweep has too little time; the sampler proposes none of them."""
     pruners: Mapping[ParamValue, Pruner] = field(default_factory=dict)
     """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
     portfolio: Sequence[Params] = ()
@@ -270,5 +272,7 @@ class StudyRules:
         possible = [params_within_space(space, params) for params in enqueued]
         is_empty = asks and not optuna_distributions(space)
         sampler = IndependentSampler() if is_empty else self.sampler
-        inputs = SamplerInputs(space, config.seed, possible, open_study, self.choice, earlier)
+        inputs = SamplerInputs(
+            space, config.seed, possible, open_study, self.choice, earlier, self.late_kinds
+        )
         return ParamsProposer(sampler, inputs, enqueued if asks else ())

@@ -80,7 +80,7 @@ def test_what_helps_is_chosen_and_said(kind: str, tmp_path: Path) -> None:
     frame = KINDS[kind](shops_frame(1500, 100))
     data = loaded(tmp_path, frame, combine="auto", rules=8)
     assert data.columns.combined_names(TARGET) == [BY_SHOP]
-    until_clear = loaded(tmp_path, frame, combine="auto", rules=DataRule.combine_until_clear)
+    until_clear = loaded(tmp_path, frame, combine="auto", rules=DataRule.combine_judgement)
     assert until_clear.columns == data.columns
     assert f"combined columns: {BY_SHOP} (data.combine=none" in str(data.notes)
     assert loaded(tmp_path, frame, combine="auto").columns.encoded == ()

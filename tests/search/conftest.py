@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ class Studies:
         may_change: str | None = None,
         asks_for_params: bool = False,
         choice: str | None = None,
+        late_kinds: Collection[str] = (),
         portfolio: Sequence[Params] = (),
         earlier: EarlierTrials | None = None,
         edits: Sequence[StudyEdited] = (),
@@ -77,6 +78,7 @@ class Studies:
             ),
             asks_for_params=asks_for_params,
             choice=choice,
+            late_kinds=late_kinds,
             portfolio=portfolio,
             edits=edits,
             read_earlier=lambda: earlier or EarlierTrials(),

@@ -159,3 +159,16 @@ def test_the_portfolio_goes_after_what_is_enqueued_as_far_as_the_space_has_it(
     assert tried == [enqueued, portfolio[0], portfolio[3]]
     for number in range(3):
         finish(study, number)
+
+
+def test_no_kind_is_proposed_that_the_sweep_has_too_little_time_for(studies: Studies) -> None:
+    sampler = TPE(n_startup_trials=4)
+    study = studies.open(
+        entries=ENTRIES, sampler=sampler, choice="family", late_kinds={"trees", "mlp"}
+    )
+    for number in range(4):
+        assert ask(study).params["family"] == "linear"
+        finish(study, number, 1.0)
+    study = studies.reopen(study, entries=ENTRIES, sampler=sampler, choice="family")
+    assert ask(study).params["family"] == "trees", "with more time it gets its turn"
+    finish(study, 4, 1.0)

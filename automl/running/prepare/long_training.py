@@ -5,25 +5,31 @@ what is quicker.
 
 Points that did well on many tables are tried in the order in which `model=auto` names their
 families. If trials of some family take minutes, a sweep with little time might end with unfinished
-trials only. The quick families of each turn then go first.
+trials only. The quick families of each turn then go first. On a large table, a sweep with a time
+limit tries no forests and networks whose trials take much of it.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
-from automl.models.families.auto.family import MANY_ROWS, PART_ROWS
+from automl.models.families.auto.family import (
+    FEW_ROWS,
+    LEADING,
+    MANY_ROWS,
+    PART_ROWS,
+    AutoFamily,
+)
 from automl.models.family import family_name, family_of
 from automl.trial import ROWS_PARAM, Params, ParamValue
 
 LONG_TRIAL_SECONDS = 60.0
-LONG_FRACTION = 0.25
-"""Of a table of many rows, families whose trial takes a larger fraction of the sweep's time limit
-are tried last."""
+LONG_FRACTION = 0.1
+"""On a large table, families whose trial takes a larger fraction of the sweep's time limit are not
+tried by that sweep."""
 
 
 def long_trial_warnings(
@@ -49,6 +55,39 @@ def long_trial_warnings(
     )
     quicker = "; ".join(_quicker(config, dataset, seconds, long))
     return (f"{line} Quicker: {quicker}." if quicker else line,)
+
+
+def late_family_notes(
+    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
+) -> tuple[str, ...]:
+    """Return a line that names the families of `late_families`, if there are any."""
+    late = late_families(config, dataset, seconds_by_family(config, dataset, ends))
+    if not late:
+        return ()
+    needs = ", ".join(f"{name} (some {need:.0f} s a trial)" for name, need in late.items())
+    return (
+        f"not tried in study.timeout_seconds={config.study.timeout_seconds:g}: {needs}. A sweep "
+        f"with more time tries them, and so does one with model.families=[{','.join(late)},…].",
+    )
+
+
+def late_families(
+    config: Config, dataset: Dataset, seconds: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Return the families that a sweep with a time limit does not try, with the seconds of a trial.
+
+    On a large table, boosted trees do better with the time of a trial of a forest or a network.
+    Families that the user has named are tried. `seconds`: time of a trial by family.
+    """
+    family, limit = family_of(config), config.study.timeout_seconds
+    if limit is None or not isinstance(family, AutoFamily) or not family.are_default:
+        return {}
+    late = {
+        name: need
+        for name, need in seconds.items()
+        if need is not None and need > LONG_FRACTION * limit and name not in LEADING
+    }
+    return late if dataset.n_train > FEW_ROWS and len(late) < len(seconds) else {}
 
 
 def seconds_by_family(
@@ -109,18 +148,13 @@ def order_quick_families_first(
     points: Sequence[Params],
     choice: str,
     seconds: Mapping[str, float | None],
-    most_seconds: float = math.inf,
 ) -> Sequence[Params]:
     """Return `points` with the quick families of each turn first, if a trial of some family takes
     minutes.
 
     `seconds`: time of a trial by family; None if unknown, which counts as little. `choice`: the
-    param that names the family. Families whose trial takes more than `most_seconds` come last.
+    param that names the family.
     """
-    if any((need or 0.0) > most_seconds for need in seconds.values()):
-        late = [p for p in points if (seconds.get(str(p.get(choice))) or 0.0) > most_seconds]
-        early = [p for p in points if p not in late]
-        return [*order_quick_families_first(early, choice, seconds), *late]
     if all(
         (seconds.get(str(params.get(choice))) or 0.0) <= LONG_TRIAL_SECONDS for params in points
     ):

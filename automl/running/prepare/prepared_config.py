@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -34,7 +33,7 @@ from automl.objectives.training_plan import RefitTraining, SessionSetup, Trainin
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.prepare.identity_settings import identity_settings
 from automl.running.prepare.long_training import (
-    LONG_FRACTION,
+    late_families,
     order_quick_families_first,
     seconds_by_family,
 )
@@ -212,11 +211,21 @@ class PreparedStudy:
             return [{n: value for n, value in params.items() if n in names} for params in points]
         if dataset is None:
             return points
+        points = [p for p in points if p[self.choice] not in self.late_kinds]
+        return order_quick_families_first(points, self.choice, self._seconds_by_family)
+
+    @cached_property
+    def _seconds_by_family(self) -> Mapping[str, float | None]:
+        """The seconds of a trial of each family by arithmetic; empty without a table."""
         ends = {param.name: param.domain.ends for param in self.space.params}
-        seconds, limit = seconds_by_family(self.config, dataset, ends), math.inf
-        if ROWS_PARAM in ends and self.config.study.timeout_seconds is not None:
-            limit = LONG_FRACTION * self.config.study.timeout_seconds
-        return order_quick_families_first(points, self.choice, seconds, limit)
+        return {} if self.dataset is None else seconds_by_family(self.config, self.dataset, ends)
+
+    @cached_property
+    def late_kinds(self) -> Mapping[str, float]:
+        """The families that this sweep has too little time for, with the seconds of a trial."""
+        if self.dataset is None or self.choice is None:
+            return {}
+        return late_families(self.config, self.dataset, self._seconds_by_family)
 
     @property
     def choice(self) -> str | None:
@@ -376,6 +385,7 @@ class PreparedStudy:
             ),
             asks_for_params=self.asks_for_params,
             choice=self.choice,
+            late_kinds=frozenset(self.late_kinds),
             pruners=self.pruners,
             portfolio=self.portfolio,
             read_earlier=self._read_earlier,

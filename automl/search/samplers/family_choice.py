@@ -89,7 +89,11 @@ def propose_by_expected_best(
         def choose_kind_too(param: SpaceParam) -> ParamValue:
             if param.name != choice:
                 return choose(param)
-            kinds = {str(value): value for value in param.domain.ends}
+            kinds = {
+                str(value): value
+                for value in param.domain.ends
+                if str(value) not in search.late_kinds
+            }
             known = {kind: histories.get(kind, FamilyHistory()) for kind in kinds}
             return kinds[next_family(tuple(kinds), known)]
 

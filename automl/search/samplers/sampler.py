@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 
@@ -41,6 +41,8 @@ class SamplerInputs:
     """The param that tells the kind of a trial, on which other params depend; None: one kind."""
     earlier: Sequence[Params] = ()
     """Params of the trials that were asked for in an earlier space, as the present one has them."""
+    late_kinds: Collection[str] = frozenset()
+    """Kinds that are not proposed, since this sweep has too little time for them."""
 
 
 class OpenSampler(Protocol):

@@ -53,7 +53,7 @@ def ray_cluster(
         warnings.simplefilter("ignore")  # Ray's own
         from ray.cluster_utils import Cluster
 
-        class OneMachineCluster(Cluster):  # type: ignore[misc]  # Ray's own
+        class OneMachineCluster(Cluster):
             """A cluster whose nodes unpack the code each into a folder of its own, as machines do.
 
             Ray's has one folder for all of them, and a new node replaces the code that others run.

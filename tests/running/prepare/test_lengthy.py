@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from automl.cli.arguments import parse_command_line
+from automl.cli.command_steps import compose_command
 from automl.config import Config, DataConfig, DataKind, TrainingConfig
 from automl.data.columns import TableColumns
 from automl.data.dataset import Dataset, DatasetPart, TableRows
@@ -18,6 +22,7 @@ from automl.models.families.boosting.family import BoostingFamily
 from automl.models.families.linear.family import LinearFamily
 from automl.models.families.mlp.family import MLPFamily
 from automl.running.prepare.long_training import long_trial_warnings, seconds_by_family
+from automl.running.prepare.preparation import prepare_study
 
 BATCHES: dict[str, Any] = {"batch_size": (32, 256)}
 TABLE = DataConfig(DataKind.csv, path="t.csv", target="y")
@@ -105,3 +110,27 @@ def test_families_that_take_long_are_not_called_quicker() -> None:
     config = Config(model=AutoFamily(), data=TABLE, training=training)
     (line,) = long_trial_warnings(config, table(500, 10_000, 15), ends)
     assert "model.families=[linear];" in line
+
+
+def test_a_sweep_with_little_time_for_a_large_table_tries_what_is_quick(tmp_path: Path) -> None:
+    """What is left out is said, and comes back with more time, or by its name."""
+    path = tmp_path / "large.csv"
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(30_000, 20)).round(2), columns=[*"abcdefghijklmnopqrst"])
+    frame.assign(y=frame.a * frame.b > 0).to_csv(path, index=False)
+
+    def families(*words: str) -> tuple[set[str], str]:
+        prepared = prepare_study(
+            compose_command(parse_command_line([f"table={path}", "target=y", *words])).config
+        )
+        notes = "\n".join(prepared.notes)
+        return {str(params["family"]) for params in prepared.portfolio}, notes
+
+    quick, notes = families("timeout=10")
+    assert {"linear", "boosting"} <= quick
+    assert not {"trees", "mlp"} & quick
+    assert "not tried in study.timeout_seconds=10: trees (some" in notes
+    for words in ((), ("timeout=1h",), ("timeout=10", "model.families=[linear,trees,mlp]")):
+        found, notes = families(*words)
+        assert {"linear", "trees", "mlp"} <= found
+        assert "not tried" not in notes

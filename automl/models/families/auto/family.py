@@ -44,6 +44,8 @@ DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 """Families of `model=auto`, the cheap ones first."""
 JOINING = ("lightgbm", "catboost")
 """Families that `model=auto` has besides where their extra is installed."""
+LEADING, FEW_ROWS = ("linear", "boosting", *JOINING), 20_000
+"""With more training rows than this, a linear model and boosted trees are tried first."""
 
 
 def default_families() -> list[str]:
@@ -217,7 +219,7 @@ class AutoFamily(Family):
 
     def notes(self, n_rows: int, entries: Mapping[str, Any]) -> tuple[str, ...]:
         left_out, lines = self._left_out(n_rows, entries), list[str]()
-        if joined := [name for name in JOINING if name in self.families and self._are_default]:
+        if joined := [name for name in JOINING if name in self.families and self.are_default]:
             verb = "joins" if len(joined) == 1 else "join"
             remedy = f"model.families=[{','.join(DEFAULT)}] leaves out what is no dependency."
             lines.append(f"{' and '.join(joined)} {verb}, being installed: {remedy}")
@@ -234,13 +236,13 @@ class AutoFamily(Family):
         return tuple(lines)
 
     @property
-    def _are_default(self) -> bool:
+    def are_default(self) -> bool:
         """Whether the families are those that some installation has by default."""
         return [name for name in self.families if name not in JOINING] == [*DEFAULT]
 
     def _left_out(self, n_rows: int | None, entries: Mapping[str, Any]) -> dict[str, int]:
         """Return the families that do not take so many rows, with the most that each takes."""
-        if n_rows is None or FAMILY_PARAM in entries or not self._are_default:
+        if n_rows is None or FAMILY_PARAM in entries or not self.are_default:
             return {}
         limits = {name: family.max_auto_rows for name, family in self.by_choice.items()}
         return {name: n for name, n in limits.items() if n is not None and n_rows > n}
@@ -274,14 +276,21 @@ class AutoFamily(Family):
 
     def portfolio(self, dataset: Dataset | None = None) -> Sequence[Params]:
         """Return the first point of each family, cheap families first, then the other default
-        points of each, then the others in turns."""
+        points of each, then the others in turns.
+
+        With more than FEW_ROWS rows, those of LEADING go first: boosted trees reach in seconds what
+        forests and networks do not reach in minutes (`experiments/013-tables/large.md`).
+        """
         turns: dict[int, list[Params]] = {}
         for name, family in self.by_choice.items():
             for i, point in enumerate(family.portfolio(dataset)):
                 own = {f"{name}_{param}": value for param, value in point.items()}
                 n_others = max(0, i - family.n_default_points + 1)
                 turns.setdefault(min(i, 1) + n_others, []).append({FAMILY_PARAM: name} | own)
-        return [point for _, points in sorted(turns.items()) for point in points]
+        points = [point for _, points in sorted(turns.items()) for point in points]
+        if dataset is None or dataset.n_train <= FEW_ROWS:
+            return points
+        return sorted(points, key=lambda params: params[FAMILY_PARAM] not in LEADING)
 
     def identity(self) -> Mapping[str, Any]:
         members = self.by_choice.items()
