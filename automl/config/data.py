@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,8 @@ class DataRule(enum.IntEnum):
     combine_judgement = 9
     """data.combine=auto judges columns by the first folds if these leave no doubt, before always by
     all five, and mean targets by up to 40,000 rows, before 10,000."""
+    judged_rows = 10
+    """A hold-out whose share is not said has at most MAX_HELD_OUT rows; before, a tenth of all."""
 
 
 def stored_rules(data: Mapping[str, Any]) -> int:
@@ -81,6 +84,8 @@ def stored_rules(data: Mapping[str, Any]) -> int:
 
 
 VALIDATION_FRACTION, FRACTION_OF_MANY, TEST_FRACTION = 0.2, 0.1, 0.2
+MAX_HELD_OUT = 50_000
+"""Rows that choose among trials, at most: predicting them takes part of the time of each trial."""
 
 
 def test_setting(value: object) -> object:
@@ -126,7 +131,7 @@ class DataConfig:
     as 0.2; or none. auto: none with model=auto on a table (data=csv), else 0.2."""
     validation_fraction: float | None = setting("few", None)
     """Share of the rows that choose among trials. auto: 0.1 where data.folds=auto makes no folds,
-    there being more than 20,000 rows, else 0.2."""
+    there being more than 20,000 rows, but at most 50,000 rows, else 0.2."""
     split_seed: int = setting("few", 0)
     """Seed of the split into parts and folds."""
     folds: Any = setting("some", None)
@@ -229,6 +234,12 @@ class DataConfig:
             return self.validation_fraction
         many_rows = self.folds == "auto" and not has_folds and not few_rows
         return FRACTION_OF_MANY if many_rows else VALIDATION_FRACTION
+
+    @property
+    def max_held_out(self) -> int:
+        """Return the largest number of rows that choose among trials without folds."""
+        is_open = self.validation_fraction is None and self.folds == "auto"
+        return MAX_HELD_OUT if is_open and self.follows(DataRule.judged_rows) else sys.maxsize
 
     def _check_folds(self) -> None:
         check = checker("data", self)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, DataRule, Task
+from automl.config.data import FRACTION_OF_MANY
 from automl.data.columns import BY, CombinedColumn, FrequencyReading, make_divided_columns
 from automl.data.dataset import (
     DISC_CLASSES,
@@ -88,7 +89,9 @@ def _dataset(
         columns=replace(preprocessing.columns, unknown_shares=unknown_shares(tally)),
         target_mean=mean,
         target_scale=scale,
-        digest=_digest(config, source.target.task, source.content_digest, folds, refit),
+        digest=_digest(
+            config, source.target.task, source.content_digest, folds, refit, len(source.y)
+        ),
         notes=(
             *source.notes,
             *digits_notes(source.target.name, train.y, mean, scale),
@@ -467,6 +470,7 @@ def _digest(
     content: str,
     folds: Sequence[RowFold],
     refit: RefitRows | None,
+    n_rows: int = 0,
 ) -> str:
     """Return the SHA-256, in hex, over the content and all that decides how rows are used."""
     decides: dict[str, object] = {
@@ -486,6 +490,8 @@ def _digest(
         decides["sweep_rows"] = config.sweep_rows
     if folds:
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
+    if not folds and n_rows * FRACTION_OF_MANY > config.max_held_out:
+        decides["max_held_out"] = config.max_held_out
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}
     if config.time is not None and config.follows(DataRule.learn_time):

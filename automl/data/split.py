@@ -89,7 +89,7 @@ def split_rows(
         if (split := _with_folds(y, tested, config, related, n_columns)) is not None:
             return split
     held_out = config.held_out(has_folds=False, few_rows=n_rows - n_test <= MAX_FOLDED_ROWS)
-    n_validation = max(1, round(n_rows * held_out))
+    n_validation = max(1, min(round(n_rows * held_out), config.max_held_out))
     n_least = _MIN_TRAIN + 1 + (n_test > 0)
     if n_rows - n_test - n_validation < _MIN_TRAIN:
         raise ConfigError(

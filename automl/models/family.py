@@ -136,8 +136,11 @@ class Family(ModelConfig, ABC):
     has_own_length: ClassVar[bool] = False
     """Whether `with_length` says the length that settings leave open; else it is 20 epochs."""
 
-    def with_length(self, training: TrainingConfig) -> TrainingConfig:
-        """Return the settings with the length of a trial of this family, if they say none."""
+    def with_length(self, training: TrainingConfig, n_rows: int | None = None) -> TrainingConfig:
+        """Return the settings with the length of a trial of this family, if they say none.
+
+        `n_rows`: number of training rows of the table; None: unknown.
+        """
         return replace(training, epochs=training.epochs or OWN_EPOCHS)
 
     def n_reports(self, training: TrainingConfig) -> int:

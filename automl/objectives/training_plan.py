@@ -135,6 +135,8 @@ class TrainingPlan:
     """The plan of a final training; None: the trials are those of a search."""
     n_models: int = 1
     """Number of models that a repeat of a trial trains, one for each fold."""
+    n_rows: int | None = None
+    """Number of training rows of the table; None: there is none, or it was not read."""
     repeats: int = 1
     """Number of repeats of a trial, each with a seed of its own."""
     users_metric: str | None = None
@@ -250,7 +252,7 @@ class TrainingPlan:
         if self.objective.kind is not ObjectiveKind.builtin:
             return None
         family, _ = self.family.of_trial(params)
-        return family.n_reports(family.with_length(self.training_of(params)))
+        return family.n_reports(family.with_length(self.training_of(params), self.n_rows))
 
     def pack_key(self, params: Params, *, on_host: bool) -> PackKey | None:
         """Return the key of the trials that a trial can train with; None: it trains alone."""

@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -151,6 +152,11 @@ class SweepRunner:
         )
         self._deadline_seconds = self._trials_until_seconds()
         """When the trials have to be done (monotonic), as computed after each outcome."""
+        self._began_seconds: dict[int, float] = {}
+        """When the trials that run have begun (monotonic), by number."""
+        earlier = parts.log.record.trials.values()
+        self._trial_seconds = defaultdict(float, {trial.number: trial.seconds for trial in earlier})
+        """How long each trial has run, in this sweep and in earlier ones, by number."""
         kinds, admission = frozenset(d.kind for d in parts.reader.addresses), config.admission
         chooser = open_pace_model(parts.prepared, kinds, parts.log)
         is_inline = config.execution.kind is ExecutionKind.inline
@@ -396,10 +402,9 @@ class SweepRunner:
             return None
         assert prepared.dataset is not None, "`promotes_rows` is about a table"
         ranking, leader = study.ranking(study.n_asked), study.leader()
-        known = self.parts.log.record.trials
         found = choose_promotion(
             ranking,
-            {t.number: known[t.number].seconds for t in ranking if t.number in known},
+            self._trial_seconds,
             leader=None if leader is None else leader[0],
             promoted=study.by_request,
             n_all=prepared.dataset.n_train,
@@ -437,7 +442,9 @@ class SweepRunner:
         self.executions.add(key, self._begun(trial))
 
     def _begun(self, trial: PlannedTrial) -> TrialSpec:
-        self.features.trial_began(trial, time.monotonic())
+        now = time.monotonic()
+        self._began_seconds[trial.number] = now
+        self.features.trial_began(trial, now)
         return self._starts.begin(trial)
 
     def stop_trials(self, reason: StopReason) -> None:
@@ -471,6 +478,8 @@ class SweepRunner:
         return min(1.0, (report.step + 1) / n_reports)
 
     def tell(self, outcome: TrialOutcome) -> None:
+        if (began := self._began_seconds.pop(outcome.trial, None)) is not None:
+            self._trial_seconds[outcome.trial] += time.monotonic() - began
         if isinstance(outcome, PausedOutcome):
             self.parts.study.pauses.pause(outcome.trial)
             self.features.trial_paused(outcome.trial)

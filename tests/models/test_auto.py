@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from automl.cli.arguments import parse_command_line
@@ -153,6 +154,22 @@ def test_an_extra_that_is_installed_joins_and_is_said() -> None:
     assert any(params["family"] == "lightgbm" for params in auto.portfolio())
     many = parse_space(auto.searched_space(ENTRIES, MOST_ROWS + 1))
     assert many.names == ("family", "mlp_depth"), "kernels are left out, whoever joins"
+
+
+def test_linear_models_and_boosted_trees_go_first_on_many_rows() -> None:
+    disc = load_dataset(DataConfig(n_train=10, n_validation=10))
+    many = replace(disc, train=disc.train.take(np.zeros(20_001, dtype=np.int64)))
+    few = replace(disc, train=many.train.take(np.arange(20_000)))
+    auto = AutoFamily(families=["linear", "boosting", "trees", "mlp", "lightgbm"])
+    families = [params["family"] for params in auto.portfolio(many)]
+    is_leading = [name in ("linear", "boosting", "lightgbm") for name in families]
+    assert is_leading == sorted(is_leading, reverse=True)
+    assert sorted(map(str, auto.portfolio(few))) == sorted(map(str, auto.portfolio(many)))
+    assert [params["family"] for params in auto.portfolio(few)[:3]] == [
+        "linear",
+        "boosting",
+        "trees",
+    ]
 
 
 def test_only_training_needs_the_extras_of_a_study(

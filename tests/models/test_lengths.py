@@ -61,10 +61,14 @@ def test_networks_train_by_steps_and_others_by_reports() -> None:
     )
     assert BoostingFamily().with_length(UNSAID) == TrainingConfig(epochs=40, patience_epochs=5)
     assert BoostingFamily().with_length(replace(UNSAID, patience_epochs=7)).patience_epochs == 7
+    assert BoostingFamily().with_length(UNSAID, 20_000).epochs == 40
+    assert BoostingFamily().with_length(UNSAID, 20_001).epochs == 160, "small steps go on improving"
+    assert BoostingFamily().with_length(TrainingConfig(epochs=7), 20_001).epochs == 7
     plan = make_plan(family=AutoFamily(), training=UNSAID)
     assert plan.n_reports == MOST_EPOCHS
     kinds: list[Params] = [{"family": kind} for kind in DEFAULT]
     assert [plan.n_reports_of(params) for params in kinds] == [1, 40, 20, MOST_EPOCHS, 1]
+    assert replace(plan, n_rows=50_000).n_reports_of({"family": "boosting"}) == 160
     assert TrainingPlan.from_config(Config(model=MLPFamily(), training=UNSAID)).training == own
 
 

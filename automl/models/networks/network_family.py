@@ -203,7 +203,7 @@ class NetworkFamily(Family):
         except (TypeError, ValueError):
             return None
 
-    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig, n_rows: int | None = None) -> TrainingConfig:
         if training.epochs is not None:
             return training
         steps = training.patience_steps or PATIENCE_STEPS

@@ -16,18 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
-from automl.models.families.auto.family import (
-    FEW_ROWS,
-    LEADING,
-    MANY_ROWS,
-    PART_ROWS,
-    AutoFamily,
-)
+from automl.models.families.auto.family import LEADING, MANY_ROWS, PART_ROWS, AutoFamily
+from automl.models.families.boosting.family import FEW_ROWS
 from automl.models.family import family_name, family_of
 from automl.trial import ROWS_PARAM, Params, ParamValue
 
 LONG_TRIAL_SECONDS = 60.0
-LONG_FRACTION = 0.1
+LONG_FRACTION = 0.05
 """On a large table, families whose trial takes a larger fraction of the sweep's time limit are not
 tried by that sweep."""
 
@@ -94,17 +89,18 @@ def seconds_by_family(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> dict[str, float | None]:
     """Return the seconds of a trial of each family by `Family.trial_seconds`. None if unknown."""
-    family, dataset = family_of(config), _sized_for_trials(dataset, ends)
+    family, n_rows = family_of(config), dataset.n_train
+    dataset = _sized_for_trials(dataset, ends)
     searched = set(ends.get(family.choice or "", family.by_choice))
     members = {name: one for name, one in family.by_choice.items() if name in searched}
     training = config.training
     if not members:
-        own = family.trial_seconds(dataset, family.with_length(training), ends)
+        own = family.trial_seconds(dataset, family.with_length(training, n_rows), ends)
         return {family_name(family): own}
     return {
         name: one.trial_seconds(
             dataset,
-            one.with_length(training),
+            one.with_length(training, n_rows),
             {param.removeprefix(f"{name}_"): of for param, of in ends.items()},
         )
         for name, one in members.items()

@@ -136,7 +136,7 @@ class _StudyPreparation:
         plan = TrainingPlan.from_config(config, space.names, self._refit_plan)
         dataset, facts = self._open_data(plan) if self._is_builtin else (None, None)
         if dataset is not None:
-            plan = replace(plan, n_models=dataset.n_models)
+            plan = replace(plan, n_models=dataset.n_models, n_rows=dataset.n_train)
             space = self._parse_space(self._n_rows(dataset))
             if self.purpose.checks_choices:
                 self._check_enqueued(space)

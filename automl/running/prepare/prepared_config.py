@@ -337,7 +337,7 @@ class PreparedStudy:
             return {}
         found: dict[ParamValue, Pruner] = {}
         for name, family in self.plan.family.by_choice.items():
-            training = family.with_length(self.plan.training)
+            training = family.with_length(self.plan.training, self.dataset.n_train)
             n_first = family.n_first_reports(training, self.dataset.n_train)
             found[name] = self.config.pruner.for_length(family.n_reports(training), n_first)
         return found

@@ -128,7 +128,7 @@ def refit_epochs(
     If rows are held out to stop by, they are the study's. A family without batches (trees) takes as
     many epochs as the trial, whatever the rows are.
     """
-    longest = _with_family_length(config, winner.params).n_epochs
+    longest = _with_family_length(config, winner.params, sizes.before).n_epochs
     if holds_out:
         return longest
     assert winner.best_step is not None, "the built-in training reports"
@@ -138,9 +138,14 @@ def refit_epochs(
     return winner.best_step + 1
 
 
-def _with_family_length(config: Config, params: Params) -> TrainingConfig:
-    """Return the training settings with the family's default length and patience."""
-    return family_of(config).of_trial(params)[0].with_length(config.training)
+def _with_family_length(
+    config: Config, params: Params, n_rows: int | None = None
+) -> TrainingConfig:
+    """Return the training settings with the family's default length and patience.
+
+    `n_rows`: number of rows that the trial trained on; the patience does not depend on it.
+    """
+    return family_of(config).of_trial(params)[0].with_length(config.training, n_rows)
 
 
 def is_network(config: Config, params: Params) -> bool:

@@ -211,7 +211,9 @@ class FamilyPlanner:
         it is timed: a trial with several reports shows how far it is."""
         family, _ = self.prepared.plan.family.of_trial(self._points[name])
         whole = self._arithmetic[name]
-        n_reports = family.n_reports(family.with_length(self.prepared.plan.training))
+        n_reports = family.n_reports(
+            family.with_length(self.prepared.plan.training, self.dataset.n_train)
+        )
         if n_reports > 1 or whole is None or whole <= seconds:
             return None
         n_rows = self._n_rows(name)
@@ -268,7 +270,7 @@ class FamilyPlanner:
 
     def _report_limits(self, name: str) -> ReportLimits:
         family, own = self.prepared.plan.family.of_trial(self._points[name])
-        training = family.with_length(self.prepared.plan.training)
+        training = family.with_length(self.prepared.plan.training, self.dataset.n_train)
         n_rows = self._n_rows(name)
         return ReportLimits(
             n_most=family.n_reports(training),

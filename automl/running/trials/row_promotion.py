@@ -20,6 +20,8 @@ PROMOTED_FRACTION = 0.1
 """The fraction of a study's trials that train on more rows, in a sweep without a time limit."""
 MIN_GROWTH = 1.5
 """The least ratio of the rows of such a trial to those of the trial before it."""
+N_COMPARED = 3
+"""Number of the best trials of which the one that can have most rows is trained again."""
 MIN_ENDED = 3
 """With fewer trials that have ended, a leader that still runs is waited for."""
 
@@ -87,13 +89,15 @@ def choose_promotion(
     ended = [(trial, n_rows) for trial, n_rows in sized if n_rows is not None]
     if len(ended) < MIN_ENDED and all(trial.number != leader for trial, _ in ended):
         return None  # the leader is about to show what is to be trained on more rows
+    found: list[RowPromotion] = []
     for trial, n_rows in ended:
         if promotion_request(trial.number) in promoted or n_rows >= n_all:
             continue
         n_more = rows_in_time(seconds.get(trial.number), n_rows, n_all, left_seconds)
         if n_more >= MIN_GROWTH * n_rows:
-            return RowPromotion(trial.number, n_more)
-    return None
+            found.append(RowPromotion(trial.number, n_more))
+    # The best may be slow: the same time on more rows gains more than its lead.
+    return max(found[:N_COMPARED], key=lambda promotion: promotion.n_rows, default=None)
 
 
 def rows_in_time(seconds: float | None, n_rows: int, n_all: int, left_seconds: float | None) -> int:

@@ -71,6 +71,15 @@ def test_the_best_that_was_not_trained_again_gets_the_rows_that_the_time_allows(
     assert chosen(trials, 1) == RowPromotion(1, 900_000), "without a limit there is time for all"
 
 
+def test_a_quick_trial_that_is_nearly_the_best_gets_more_rows_in_the_same_time() -> None:
+    seconds = {0: 20.0, 1: 5.0, 2: 10.0, 3: 1.0}
+    trials = ranked(0.1, 0.2, 0.3, 0.4)
+    found = choose_promotion(
+        trials, seconds, leader=0, promoted=(), n_all=900_000, left_seconds=40.0
+    )
+    assert found == RowPromotion(1, 400_000), "trial 3 is not among the best"
+
+
 def test_no_trial_is_trained_again_on_few_more_rows() -> None:
     assert chosen(ranked(0.3), 0, left_seconds=7.0) is None
     assert chosen(ranked(0.3, params={**PART, "rows": 900_000}), 0) is None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check_setting
 from automl.errors import ConfigError
+from automl.models.families.boosting.family import FEW_ROWS
 from automl.models.family import Family, PackKey, load_families
 from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
@@ -44,8 +45,8 @@ DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 """Families of `model=auto`, the cheap ones first."""
 JOINING = ("lightgbm", "catboost")
 """Families that `model=auto` has besides where their extra is installed."""
-LEADING, FEW_ROWS = ("linear", "boosting", *JOINING), 20_000
-"""With more training rows than this, a linear model and boosted trees are tried first."""
+LEADING = ("linear", "boosting", *JOINING)
+"""With more than FEW_ROWS training rows, a linear model and boosted trees are tried first."""
 
 
 def default_families() -> list[str]:
@@ -111,7 +112,7 @@ class AutoFamily(Family):
         own = {name: {"weights": path} for name, path in self.weights.items()}
         return {name: known[name](**own.get(name, {})) for name in self.families}
 
-    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig, n_rows: int | None = None) -> TrainingConfig:
         """Return the settings unchanged: each member says its own length."""
         return training
 
@@ -253,7 +254,8 @@ class AutoFamily(Family):
         if params.get(FAMILY_PARAM) not in self.families:
             return UNKNOWN_REQUEST
         family, own = self.of_trial(params)
-        return family.request(own, sized_for_trial(params, dataset), family.with_length(training))
+        training = family.with_length(training, dataset.n_train)
+        return family.request(own, sized_for_trial(params, dataset), training)
 
     def work(
         self, params: Params, dataset: Dataset, training: TrainingConfig
@@ -261,7 +263,8 @@ class AutoFamily(Family):
         if params.get(FAMILY_PARAM) not in self.families:
             return None
         family, own = self.of_trial(params)
-        return family.work(own, sized_for_trial(params, dataset), family.with_length(training))
+        training = family.with_length(training, dataset.n_train)
+        return family.work(own, sized_for_trial(params, dataset), training)
 
     def pack_key(
         self, params: Params, training: TrainingConfig, *, on_host: bool

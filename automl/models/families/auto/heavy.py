@@ -55,7 +55,7 @@ class AutoEstimator:
                 setup = replace(
                     self._setup,
                     family=family,
-                    training=family.with_length(self._setup.training),
+                    training=family.with_length(self._setup.training, dataset.n_train),
                     dataset=dataset if n_rows is None else self._part(n_rows),
                 )
                 opened = load_heavy_side(type(family)).open_estimator(setup)

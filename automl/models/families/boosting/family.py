@@ -40,6 +40,9 @@ MAX_LEAVES = 1024
 MOST_EPOCHS, PATIENCE_EPOCHS = 40, 5
 """Largest number of epochs, and number of epochs without a better value that end a trial, if the
 settings do not say them."""
+FEW_ROWS, MOST_EPOCHS_OF_MANY = 20_000, 160
+"""With more training rows than this, small steps go on improving: a trial then has up to so many
+epochs (experiments/013-tables/large.md)."""
 _BINS = 256
 _BIN_BYTES = 24
 """Size of a bin of a histogram: two sums and a count."""
@@ -181,12 +184,13 @@ class BoostingFamily(TableFamily):
         n = self.iterations_per_epoch
         check_setting(n >= 1, "model.iterations_per_epoch", n, "must be at least 1.")
 
-    def with_length(self, training: TrainingConfig) -> TrainingConfig:
+    def with_length(self, training: TrainingConfig, n_rows: int | None = None) -> TrainingConfig:
         """Return the settings with a length and patience, if they say no length."""
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
-        return replace(training, epochs=MOST_EPOCHS, patience_epochs=patience)
+        n_epochs = MOST_EPOCHS if n_rows is None or n_rows <= FEW_ROWS else MOST_EPOCHS_OF_MANY
+        return replace(training, epochs=n_epochs, patience_epochs=patience)
 
     def size_bytes(
         self,

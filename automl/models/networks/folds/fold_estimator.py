@@ -295,7 +295,7 @@ class FoldsEstimator:
         if pack is not None:
             return _train(trial, pack)
         goal, (family, own) = self._setup.goal, self._setup.family.of_trial(trial.params)
-        training = family.with_length(self._setup.training)
+        training = family.with_length(self._setup.training, self._dataset.n_train)
         limit = family.patience_epochs(own, training, self._dataset.n_train)
         start = FoldedTrial(
             FoldsProgress.from_dataset(self._dataset, goal),
