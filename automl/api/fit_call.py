@@ -70,10 +70,10 @@ def fit(
     study. With the `name` of an existing study the call resumes it. The number of trials is
     `n_trials` (20), or as many as there is time for: `timeout` is seconds, or a text such as
     "10min". All rows train and judge: a trial trains folds, and its value is out-of-fold. A table
-    of more than 20,000 rows judges a trial by a tenth of them. `metric` names the optimised value,
-    such as "val_auc" or "val_r2" (val_loss), or is a function `my_cost(y_true, y_predicted)`, of
-    which small values are good unless `direction="maximize"`; the arguments after it are those of
-    `automl.sweep`.
+    of more than 20,000 rows judges a trial by a tenth of them, at most 50,000. `metric` names the
+    optimised value, such as "val_auc" or "val_r2" (val_loss), or is a function
+    `my_cost(y_true, y_predicted)`, of which small values are good unless `direction="maximize"`;
+    the arguments after it are those of `automl.sweep`.
     All other settings are `overrides`, as on the command line, `["model.families=[trees]"]`, or as
     a dict, `{"model.families": ["trees"]}`. With `verbose=False` nothing is printed.
 

@@ -147,3 +147,13 @@ def test_of_many_rows_a_tenth_judges(
     config = DataConfig(folds=folds, validation_fraction=fraction, test=0.0)
     split = split_rows(np.arange(n_rows) % 2, config)
     assert (len(split.validation), len(split.train)) == (n_judged, n_rows - n_judged)
+
+
+def test_a_hold_out_whose_share_is_not_said_has_a_largest_number_of_rows() -> None:
+    y = np.arange(600_000) % 2
+    for config, n_judged in (
+        (DataConfig(folds="auto", test=0.0, rules=10), 50_000),
+        (DataConfig(folds="auto", test=0.0, rules=9), 60_000),
+        (DataConfig(folds="auto", test=0.0, rules=10, validation_fraction=0.1), 60_000),
+    ):
+        assert len(split_rows(y, config).validation) == n_judged
