@@ -172,3 +172,9 @@ def test_no_kind_is_proposed_that_the_sweep_has_too_little_time_for(studies: Stu
     study = studies.reopen(study, entries=ENTRIES, sampler=sampler, choice="family")
     assert ask(study).params["family"] == "trees", "with more time it gets its turn"
     finish(study, 4, 1.0)
+    every = set(KINDS)
+    study = studies.reopen(
+        study, entries=ENTRIES, sampler=sampler, choice="family", late_kinds=every
+    )
+    assert ask(study).params["family"] in every, "there is no other"
+    finish(study, 5, 1.0)

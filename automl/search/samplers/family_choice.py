@@ -89,11 +89,11 @@ def propose_by_expected_best(
         def choose_kind_too(param: SpaceParam) -> ParamValue:
             if param.name != choice:
                 return choose(param)
-            kinds = {
-                str(value): value
-                for value in param.domain.ends
-                if str(value) not in search.late_kinds
+            every = {str(value): value for value in param.domain.ends}
+            in_time = {
+                kind: value for kind, value in every.items() if kind not in search.late_kinds
             }
+            kinds = in_time or every  # an edit of the space may leave late ones alone
             known = {kind: histories.get(kind, FamilyHistory()) for kind in kinds}
             return kinds[next_family(tuple(kinds), known)]
 
