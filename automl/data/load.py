@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from automl.config import DataConfig, DataKind, DataRule, Task
-from automl.config.data import FRACTION_OF_MANY
 from automl.data.columns import BY, CombinedColumn, FrequencyReading, make_divided_columns
 from automl.data.dataset import (
     DISC_CLASSES,
@@ -288,8 +287,8 @@ def _combine_columns(
             select_pairs,
         )
 
-        is_new = config.follows(DataRule.combine_judgement)
-        n_most = MAX_ENCODED_ROWS if is_new else FORMER_ENCODED_ROWS
+        by_new_rule = config.follows(DataRule.combine_judgement)
+        n_most = MAX_ENCODED_ROWS if by_new_rule else FORMER_ENCODED_ROWS
         sample = split.train[draw_sample(len(split.train), config.split_seed, n_most)]
         frame, y = source.frame.iloc[sample], source.y[sample]
         pairs = select_pairs(
@@ -297,10 +296,10 @@ def _combine_columns(
             frame,
             y,
             of_three=config.follows(DataRule.combine_three),
-            until_clear=is_new,
+            until_clear=by_new_rule,
         )
         encoded = (
-            select_encoded(preprocessing, frame, y, until_clear=is_new)
+            select_encoded(preprocessing, frame, y, until_clear=by_new_rule)
             if config.follows(DataRule.combine_target)
             else ()
         )
@@ -490,7 +489,7 @@ def _digest(
         decides["sweep_rows"] = config.sweep_rows
     if folds:
         decides["folds"] = [len(folds), folds[-1].repeat + 1]
-    if not folds and n_rows * FRACTION_OF_MANY > config.max_held_out:
+    if not folds and n_rows * config.held_out(has_folds=False) > config.max_held_out:
         decides["max_held_out"] = config.max_held_out
     related = {"group": config.group, "time": config.time}
     decides |= {key: name for key, name in related.items() if name is not None}

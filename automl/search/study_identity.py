@@ -233,7 +233,7 @@ class StudyRules:
     """The objective asks for params, so trials may have params that the space lacks."""
     choice: str | None = None
     """The param that tells the kind of a trial; a trial is judged among trials of its kind."""
-    late_kinds: Collection[str] = frozenset()
+    slow_kinds: Collection[str] = frozenset()
     """Kinds for which this sweep has too little time; the sampler proposes none of them."""
     pruners: Mapping[ParamValue, Pruner] = field(default_factory=dict)
     """The pruner of each kind of trials; kinds that are missing here have `pruner`."""
@@ -273,6 +273,6 @@ class StudyRules:
         is_empty = asks and not optuna_distributions(space)
         sampler = IndependentSampler() if is_empty else self.sampler
         inputs = SamplerInputs(
-            space, config.seed, possible, open_study, self.choice, earlier, self.late_kinds
+            space, config.seed, possible, open_study, self.choice, earlier, self.slow_kinds
         )
         return ParamsProposer(sampler, inputs, enqueued if asks else ())

@@ -164,7 +164,7 @@ def test_the_portfolio_goes_after_what_is_enqueued_as_far_as_the_space_has_it(
 def test_no_kind_is_proposed_that_the_sweep_has_too_little_time_for(studies: Studies) -> None:
     sampler = TPE(n_startup_trials=4)
     study = studies.open(
-        entries=ENTRIES, sampler=sampler, choice="family", late_kinds={"trees", "mlp"}
+        entries=ENTRIES, sampler=sampler, choice="family", slow_kinds={"trees", "mlp"}
     )
     for number in range(4):
         assert ask(study).params["family"] == "linear"
@@ -174,7 +174,7 @@ def test_no_kind_is_proposed_that_the_sweep_has_too_little_time_for(studies: Stu
     finish(study, 4, 1.0)
     every = set(KINDS)
     study = studies.reopen(
-        study, entries=ENTRIES, sampler=sampler, choice="family", late_kinds=every
+        study, entries=ENTRIES, sampler=sampler, choice="family", slow_kinds=every
     )
     assert ask(study).params["family"] in every, "there is no other"
     finish(study, 5, 1.0)

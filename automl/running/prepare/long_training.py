@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from automl.config import Config, DataKind
 from automl.data.dataset import Dataset
 from automl.models.families.auto.family import LEADING, MANY_ROWS, PART_ROWS, AutoFamily
-from automl.models.families.boosting.family import FEW_ROWS
+from automl.models.families.boosting.family import LARGE_TABLE_ROWS
 from automl.models.family import family_name, family_of
 from automl.trial import ROWS_PARAM, Params, ParamValue
 
@@ -30,17 +30,38 @@ tried by that sweep."""
 def long_trial_warnings(
     config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
 ) -> tuple[str, ...]:
-    """Return a warning line if trials of some family are long. `ends`: the ends of each param's
-    range."""
+    """Return warning lines if trials of some family are long, and if the sweep tries none of them.
+
+    `ends`: the ends of each param's range.
+    """
     seconds = seconds_by_family(config, dataset, ends)
-    dataset = _sized_for_trials(dataset, ends)
+    slow = slow_families(config, dataset, seconds)
+    return (
+        *_minutes_warning(config, _sized_for_trials(dataset, ends), seconds),
+        *_not_tried(config, slow),
+    )
+
+
+def _not_tried(config: Config, slow: Mapping[str, float]) -> Iterable[str]:
+    if not slow:
+        return
+    needs = ", ".join(f"{name} (some {need:.0f} s a trial)" for name, need in slow.items())
+    yield (
+        f"not tried in study.timeout_seconds={config.study.timeout_seconds:g}: {needs}. A sweep "
+        f"with more time tries them, and so does one with model.families=[{','.join(slow)},…]."
+    )
+
+
+def _minutes_warning(
+    config: Config, dataset: Dataset, seconds: Mapping[str, float | None]
+) -> Iterable[str]:
     long = {
         name: need
         for name, need in seconds.items()
         if need is not None and need > LONG_TRIAL_SECONDS
     }
     if not long:
-        return ()
+        return
     needs = ", ".join(f"{name} {_minutes(need)}" for name, need in long.items())
     n_rows, n_columns = dataset.first_fold.n_train, len(dataset.columns.all)
     models = f", {dataset.n_models} models a trial" if dataset.n_models > 1 else ""
@@ -49,24 +70,10 @@ def long_trial_warnings(
         f"about: {needs})."
     )
     quicker = "; ".join(_quicker(config, dataset, seconds, long))
-    return (f"{line} Quicker: {quicker}." if quicker else line,)
+    yield f"{line} Quicker: {quicker}." if quicker else line
 
 
-def late_family_notes(
-    config: Config, dataset: Dataset, ends: Mapping[str, Iterable[ParamValue]]
-) -> tuple[str, ...]:
-    """Return a line that names the families of `late_families`, if there are any."""
-    late = late_families(config, dataset, seconds_by_family(config, dataset, ends))
-    if not late:
-        return ()
-    needs = ", ".join(f"{name} (some {need:.0f} s a trial)" for name, need in late.items())
-    return (
-        f"not tried in study.timeout_seconds={config.study.timeout_seconds:g}: {needs}. A sweep "
-        f"with more time tries them, and so does one with model.families=[{','.join(late)},…].",
-    )
-
-
-def late_families(
+def slow_families(
     config: Config, dataset: Dataset, seconds: Mapping[str, float | None]
 ) -> dict[str, float]:
     """Return the families that a sweep with a time limit does not try, with the seconds of a trial.
@@ -77,12 +84,12 @@ def late_families(
     family, limit = family_of(config), config.study.timeout_seconds
     if limit is None or not isinstance(family, AutoFamily) or not family.are_default:
         return {}
-    late = {
+    slow = {
         name: need
         for name, need in seconds.items()
         if need is not None and need > LONG_FRACTION * limit and name not in LEADING
     }
-    return late if dataset.n_train > FEW_ROWS and len(late) < len(seconds) else {}
+    return slow if dataset.n_train > LARGE_TABLE_ROWS and len(slow) < len(seconds) else {}
 
 
 def seconds_by_family(

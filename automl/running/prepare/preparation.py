@@ -60,7 +60,7 @@ from automl.objectives.training_plan import (
 from automl.record.texts import say_unfailing
 from automl.running.prepare.early_refusals import refuse_early
 from automl.running.prepare.identity_settings import option_name
-from automl.running.prepare.long_training import late_family_notes, long_trial_warnings
+from automl.running.prepare.long_training import long_trial_warnings
 from automl.running.prepare.prepared_config import PreparedStudy, RefitInputs, mlflow_inside_entry
 from automl.running.prepare.purpose import FINAL_TRAINING, SEARCH
 from automl.search.samplers.sampler import Sampler
@@ -333,7 +333,6 @@ class _StudyPreparation:
         yield from self._family.notes(self._n_rows(dataset), self._entries)
         yield from threshold_notes(self._config.study.leading_metric, dataset)
         yield from long_trial_warnings(self._config, dataset, ends)
-        yield from late_family_notes(self._config, dataset, ends)
 
 
 def read_table(

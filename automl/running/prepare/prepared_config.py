@@ -33,9 +33,9 @@ from automl.objectives.training_plan import RefitTraining, SessionSetup, Trainin
 from automl.record.secrets import carries_credential, mask_urls
 from automl.running.prepare.identity_settings import identity_settings
 from automl.running.prepare.long_training import (
-    late_families,
     order_quick_families_first,
     seconds_by_family,
+    slow_families,
 )
 from automl.running.prepare.purpose import SEARCH, SweepPurpose
 from automl.running.prepare.resume_command import part_digests, resume_command
@@ -211,7 +211,7 @@ class PreparedStudy:
             return [{n: value for n, value in params.items() if n in names} for params in points]
         if dataset is None:
             return points
-        points = [p for p in points if p[self.choice] not in self.late_kinds]
+        points = [p for p in points if p[self.choice] not in self.slow_kinds]
         return order_quick_families_first(points, self.choice, self._seconds_by_family)
 
     @cached_property
@@ -221,11 +221,11 @@ class PreparedStudy:
         return {} if self.dataset is None else seconds_by_family(self.config, self.dataset, ends)
 
     @cached_property
-    def late_kinds(self) -> Mapping[str, float]:
-        """The families that this sweep has too little time for, with the seconds of a trial."""
+    def slow_kinds(self) -> frozenset[str]:
+        """The families that this sweep has too little time for."""
         if self.dataset is None or self.choice is None:
-            return {}
-        return late_families(self.config, self.dataset, self._seconds_by_family)
+            return frozenset()
+        return frozenset(slow_families(self.config, self.dataset, self._seconds_by_family))
 
     @property
     def choice(self) -> str | None:
@@ -385,7 +385,7 @@ class PreparedStudy:
             ),
             asks_for_params=self.asks_for_params,
             choice=self.choice,
-            late_kinds=frozenset(self.late_kinds),
+            slow_kinds=self.slow_kinds,
             pruners=self.pruners,
             portfolio=self.portfolio,
             read_earlier=self._read_earlier,

@@ -323,8 +323,8 @@ class FamilyPlanner:
     def _kinds(self, n_done: int) -> Iterator[str]:
         """Yield the family of one trial after another: the first points, then each in turn, as if
         the sampler liked all alike."""
-        late = self.prepared.late_kinds
-        turns = cycle(name for name in self._arithmetic if name not in late)
+        tried = [name for name in self._arithmetic if name not in self.prepared.slow_kinds]
+        turns = cycle(tried)
         first = (self._family_of(params) or next(turns) for params in self._first_points)
         return chain(islice(first, n_done, None), turns)
 

@@ -91,9 +91,9 @@ def propose_by_expected_best(
                 return choose(param)
             every = {str(value): value for value in param.domain.ends}
             in_time = {
-                kind: value for kind, value in every.items() if kind not in search.late_kinds
+                kind: value for kind, value in every.items() if kind not in search.slow_kinds
             }
-            kinds = in_time or every  # an edit of the space may leave late ones alone
+            kinds = in_time or every  # an edit of the space may leave only slow ones
             known = {kind: histories.get(kind, FamilyHistory()) for kind in kinds}
             return kinds[next_family(tuple(kinds), known)]
 

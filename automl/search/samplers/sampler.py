@@ -41,7 +41,7 @@ class SamplerInputs:
     """The param that tells the kind of a trial, on which other params depend; None: one kind."""
     earlier: Sequence[Params] = ()
     """Params of the trials that were asked for in an earlier space, as the present one has them."""
-    late_kinds: Collection[str] = frozenset()
+    slow_kinds: Collection[str] = frozenset()
     """Kinds that are not proposed, since this sweep has too little time for them."""
 
 

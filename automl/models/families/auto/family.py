@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from automl.config import TrainingConfig, check_setting
 from automl.errors import ConfigError
-from automl.models.families.boosting.family import FEW_ROWS
+from automl.models.families.boosting.family import LARGE_TABLE_ROWS
 from automl.models.family import Family, PackKey, load_families
 from automl.models.networks.network_family import (
     CLASS_WEIGHT_PARAM,
@@ -46,7 +46,7 @@ DEFAULT = ("linear", "boosting", "trees", "mlp", "kernel")
 JOINING = ("lightgbm", "catboost")
 """Families that `model=auto` has besides where their extra is installed."""
 LEADING = ("linear", "boosting", *JOINING)
-"""With more than FEW_ROWS training rows, a linear model and boosted trees are tried first."""
+"""Families that are tried first on a table of more than LARGE_TABLE_ROWS training rows."""
 
 
 def default_families() -> list[str]:
@@ -281,8 +281,8 @@ class AutoFamily(Family):
         """Return the first point of each family, cheap families first, then the other default
         points of each, then the others in turns.
 
-        With more than FEW_ROWS rows, those of LEADING go first: boosted trees reach in seconds what
-        forests and networks do not reach in minutes (`experiments/013-tables/large.md`).
+        On a large table those of LEADING go first: boosted trees reach in seconds what forests and
+        networks do not reach in minutes (`experiments/013-tables/large.md`).
         """
         turns: dict[int, list[Params]] = {}
         for name, family in self.by_choice.items():
@@ -291,7 +291,7 @@ class AutoFamily(Family):
                 n_others = max(0, i - family.n_default_points + 1)
                 turns.setdefault(min(i, 1) + n_others, []).append({FAMILY_PARAM: name} | own)
         points = [point for _, points in sorted(turns.items()) for point in points]
-        if dataset is None or dataset.n_train <= FEW_ROWS:
+        if dataset is None or dataset.n_train <= LARGE_TABLE_ROWS:
             return points
         return sorted(points, key=lambda params: params[FAMILY_PARAM] not in LEADING)
 

@@ -40,9 +40,9 @@ MAX_LEAVES = 1024
 MOST_EPOCHS, PATIENCE_EPOCHS = 40, 5
 """Largest number of epochs, and number of epochs without a better value that end a trial, if the
 settings do not say them."""
-FEW_ROWS, MOST_EPOCHS_OF_MANY = 20_000, 160
-"""With more training rows than this, small steps go on improving: a trial then has up to so many
-epochs (experiments/013-tables/large.md)."""
+LARGE_TABLE_ROWS, MOST_EPOCHS_OF_LARGE = 20_000, 160
+"""Number of training rows above which a table is large, and the largest number of epochs on such a
+table, where small steps go on improving for longer (experiments/013-tables/large.md)."""
 _BINS = 256
 _BIN_BYTES = 24
 """Size of a bin of a histogram: two sums and a count."""
@@ -189,7 +189,8 @@ class BoostingFamily(TableFamily):
         if training.epochs is not None:
             return training
         patience = training.patience_epochs or PATIENCE_EPOCHS
-        n_epochs = MOST_EPOCHS if n_rows is None or n_rows <= FEW_ROWS else MOST_EPOCHS_OF_MANY
+        is_large = n_rows is not None and n_rows > LARGE_TABLE_ROWS
+        n_epochs = MOST_EPOCHS_OF_LARGE if is_large else MOST_EPOCHS
         return replace(training, epochs=n_epochs, patience_epochs=patience)
 
     def size_bytes(
