@@ -35,20 +35,22 @@ def long_trial_warnings(
     `ends`: the ends of each param's range.
     """
     seconds = seconds_by_family(config, dataset, ends)
-    slow = slow_families(config, dataset, seconds)
     return (
         *_minutes_warning(config, _sized_for_trials(dataset, ends), seconds),
-        *_not_tried(config, slow),
+        *_not_tried(config, dataset, seconds),
     )
 
 
-def _not_tried(config: Config, slow: Mapping[str, float]) -> Iterable[str]:
+def _not_tried(
+    config: Config, dataset: Dataset, seconds: Mapping[str, float | None]
+) -> Iterable[str]:
+    slow = slow_families(config, dataset, seconds)
     if not slow:
         return
     needs = ", ".join(f"{name} (some {need:.0f} s a trial)" for name, need in slow.items())
     yield (
         f"not tried in study.timeout_seconds={config.study.timeout_seconds:g}: {needs}. A sweep "
-        f"with more time tries them, and so does one with model.families=[{','.join(slow)},…]."
+        f"with more time tries them, and so does one with model.families=[{','.join(seconds)}]."
     )
 
 
